@@ -1,0 +1,51 @@
+# Set-up, demo and tests. Needs only Python >= 3.10, pip and make: `make demo`, `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+EXTRAS := dev,tensorboard,video,box2d
+STAMP := $(VENV)/.installed
+WORKERS ?= 2
+# One thread per test worker: with more, the workers fight over the cores.
+TEST_ENVIRONMENT := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow lint clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+setup: $(STAMP) ## create .venv and install the package with pinned versions
+
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null 2>&1 || { \
+		echo "$(PYTHON) was not found: install Python 3.10 or newer, or run: make setup PYTHON=/path/to/python3" >&2; \
+		exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+		echo "rl_training needs Python 3.10 or newer, $(PYTHON) is" \
+			"$$($(PYTHON) -c 'import platform; print(platform.python_version())'):" \
+			"run again with PYTHON=python3.11 (or newer)" >&2; \
+		exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet \
+		--constraint constraints.txt --editable ".[$(EXTRAS)]"
+	@touch $(STAMP)
+
+demo: setup ## train PPO on CartPole until it is solved, evaluate it, write demo.gif
+	$(BIN)/rl-training train ppo/cartpole
+	$(BIN)/rl-training eval latest --episodes 20
+	$(BIN)/rl-training play latest --gif demo.gif
+
+lint: setup ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: setup lint ## lint, then the test suite
+	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+test-slow: setup ## the long tests (learning runs)
+	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -m slow -n $(WORKERS) --dist loadgroup
+
+clean: ## remove .venv, builds, caches and demo.gif; runs/ is kept
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis demo.gif
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

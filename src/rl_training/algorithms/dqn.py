@@ -1,0 +1,98 @@
+"""DQN: deep Q-learning with replay and a target network.
+
+Mnih et al. (2015), Nature 518. Options, each off by default: double Q-learning (arXiv:1509.06461), dueling
+networks (arXiv:1511.06581), n-step returns and proportional prioritised replay (arXiv:1511.05952), which together
+are the parts of Rainbow (arXiv:1710.02298) short of its distributional and noisy ones.
+
+Deviations: Adam instead of RMSprop; the error clip is the Huber loss, whose gradient in Q is the TD error clipped
+to +-1, as the paper describes; the target network may instead follow softly (`tau`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rl_training.algorithms.exploration import epsilon_greedy
+from rl_training.algorithms.learner import Action, Counter, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.streams import Streams
+from rl_training.algorithms.updates import Metrics, Optimizer, TargetNetwork
+from rl_training.config.dqn import DQNConfig
+from rl_training.config.train import TrainConfig
+from rl_training.data.transitions import Transitions
+from rl_training.envs.spaces import Spaces
+from rl_training.models.mlp_q import MLPQNetwork
+
+
+def dqn_target(batch: Transitions, next_q: Tensor, next_q_online: Tensor | None = None) -> Tensor:
+    """y = r + d * Q'(s', argmax_a Q'(s', a)),  or with double Q-learning the argmax of the online network.   [B]
+
+    `next_q` is the target network's [B, A]. d is the batch's discount: gamma^n, or 0 after termination.
+    """
+    if next_q_online is None:
+        next_value = next_q.amax(1)
+    else:
+        next_value = next_q.gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)
+    return batch.rewards + batch.discounts * next_value
+
+
+def dqn_loss(q: Tensor, target: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Metrics]:
+    """mean w * Huber(Q(s, a) - y), with importance weights w when replay is prioritised. All [B]."""
+    losses = F.smooth_l1_loss(q, target, reduction="none")
+    loss = (losses if weights is None else weights * losses).mean()
+    return loss, {"loss": loss.detach(), "q_mean": q.detach().mean(), "target_q_mean": target.mean()}
+
+
+class DQN(Learner):
+    """Epsilon-greedy on an online network that chases a slower target network."""
+
+    def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
+        super().__init__(spaces, config, streams)
+        assert isinstance(config.algo_kwargs, DQNConfig)
+        self.config = config.algo_kwargs
+        self.model: MLPQNetwork = self.to_device(
+            build_seeded(streams, lambda: MLPQNetwork(spaces, self.model_config, dueling=self.config.dueling))
+        )
+        self.optimizer = Optimizer(self.model.parameters(), max_grad_norm=self.config.max_grad_norm)
+        self.target = TargetNetwork(self.model)
+        self.target_copies = Counter()
+
+    def act(
+        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
+    ) -> Action:
+        actions = self.model.greedy_actions(obs)
+        if explore:
+            epsilon = self.scheduled(self.config.exploration)
+            actions = epsilon_greedy(actions, self.spaces.action_sizes[0], epsilon, self.streams["exploration"])
+        return Action(actions)
+
+    def observe(self, obs: np.ndarray) -> None:
+        if self.model.normalizer is not None:
+            self.model.normalizer.update(obs)
+
+    def update(self, batch: Transitions) -> UpdateResult:
+        batch = batch.to(self.device)
+        learning_rate = self.scheduled(self.config.learning_rate)
+        self.optimizer.set_learning_rate(learning_rate)
+        with torch.no_grad():
+            next_q_online = self.model.q_values(batch.next_obs) if self.config.double else None
+            target = dqn_target(batch, self.target.module.q_values(batch.next_obs), next_q_online)
+        q = self.model.q_values(batch.obs).gather(1, batch.actions[:, None]).squeeze(1)
+        loss, metrics = dqn_loss(q, target, batch.weights)
+        metrics["grad_norm"] = self.optimizer.step(loss)
+        self.updates += 1
+        self._move_target()
+        priorities = (q.detach() - target).abs().cpu().numpy() if self.config.prioritized else None
+        return UpdateResult(metrics, priorities)
+
+    def _move_target(self) -> None:
+        """Softly after each gradient step, or a hard copy whenever `target_update_every` env steps have passed."""
+        if self.config.tau is not None:
+            self.target.follow(self.config.tau)
+        elif (due := self.env_steps // self.config.target_update_every) > self.target_copies.value:
+            self.target_copies.value = due
+            self.target.follow()

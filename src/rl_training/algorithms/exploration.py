@@ -1,0 +1,69 @@
+"""Exploration: epsilon-greedy for discrete actions, additive noise for continuous ones, uniform warm-up for both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rl_training.envs.spaces import Spaces
+
+
+def random_actions(spaces: Spaces, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Uniform actions on the policy's scale: categories, or [-1, 1] per dimension."""
+    if spaces.action_kind == "box":
+        return rng.uniform(-1.0, 1.0, (count, spaces.action_dim)).astype(np.float32)
+    if spaces.action_kind == "discrete":
+        return rng.integers(spaces.action_sizes[0], size=count)
+    return rng.integers(spaces.action_sizes, size=(count, len(spaces.action_sizes)))
+
+
+def epsilon_greedy(greedy: np.ndarray, num_actions: int, epsilon: float, rng: np.random.Generator) -> np.ndarray:
+    """Each row is replaced by a uniform action with probability epsilon."""
+    explore = rng.random(len(greedy)) < epsilon
+    return np.where(explore, rng.integers(num_actions, size=len(greedy)), greedy)
+
+
+class GaussianNoise:
+    """a + N(0, sigma) per dimension, clipped to [-1, 1]; sigma is in units of half the action range."""
+
+    def __init__(self, sigma: float):
+        self.sigma = sigma
+
+    def apply(
+        self, actions: np.ndarray, rng: np.random.Generator, episode_starts: np.ndarray | None = None
+    ) -> np.ndarray:
+        noise = rng.standard_normal(actions.shape, dtype=np.float32) * np.float32(self.sigma)
+        return np.clip(actions + noise, -1.0, 1.0)
+
+
+class OrnsteinUhlenbeckNoise:
+    """x <- x - theta x + sigma N(0, 1): noise that lasts, for tasks where white noise averages out.
+
+    Parameters of arXiv:1509.02971 (theta 0.15); the state of an env returns to zero when its episode starts.
+    """
+
+    def __init__(self, sigma: float, theta: float = 0.15):
+        self.sigma, self.theta = sigma, theta
+        self.state = np.zeros((0, 0), np.float32)
+
+    def apply(
+        self, actions: np.ndarray, rng: np.random.Generator, episode_starts: np.ndarray | None = None
+    ) -> np.ndarray:
+        if self.state.shape != actions.shape:
+            self.state = np.zeros_like(actions, dtype=np.float32)
+        if episode_starts is not None:
+            self.state[episode_starts] = 0.0
+        noise = rng.standard_normal(actions.shape, dtype=np.float32)
+        self.state += np.float32(self.sigma) * noise - np.float32(self.theta) * self.state
+        return np.clip(actions + self.state, -1.0, 1.0)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"state": self.state}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.state = np.array(state["state"])
+
+
+def make_action_noise(kind: str, sigma: float) -> GaussianNoise | OrnsteinUhlenbeckNoise:
+    return OrnsteinUhlenbeckNoise(sigma) if kind == "ou" else GaussianNoise(sigma)

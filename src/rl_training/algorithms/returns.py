@@ -1,0 +1,37 @@
+"""Returns and advantages over [T, N] rollouts, as pure functions of arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+
+def gae(
+    rewards: np.ndarray,
+    values: np.ndarray,
+    next_values: np.ndarray,
+    discounts: np.ndarray,
+    ends: np.ndarray,
+    gae_lambda: float,
+) -> np.ndarray:
+    """Generalised advantage estimation, arXiv:1506.02438, eq. 16.
+
+    A_t = delta_t + d_t * lambda * (1 - end_t) * A_{t+1},   delta_t = r_t + d_t * V(s'_t) - V(s_t)
+
+    All arrays [T, N]. `next_values` holds V of the TRUE successor s'_t (the final observation where an episode
+    was cut, not the next episode's first). `discounts` is gamma, or 0 after termination; `ends` is True where
+    an episode stops for either reason, which is where the trace must stop too.
+    """
+    deltas = rewards + discounts * next_values - values
+    trace = discounts * gae_lambda * ~ends
+    advantages = np.empty_like(deltas)
+    running = np.zeros_like(deltas[0])
+    for t in range(len(deltas) - 1, -1, -1):
+        running = deltas[t] + trace[t] * running
+        advantages[t] = running
+    return advantages
+
+
+def explained_variance(predictions: Tensor, targets: Tensor) -> Tensor:
+    """1 - Var(target - prediction) / Var(target): 1 is perfect, 0 no better than a constant, below 0 worse."""
+    return 1.0 - (targets - predictions).var(correction=0) / targets.var(correction=0)

@@ -1,0 +1,123 @@
+"""Gradient steps on one flat vector: clipping is one norm, Adam one pass, a target update one lerp.
+
+The parameters of a module become views of a single tensor. A network of a few thousand weights spends most of
+an ordinary optimizer step on per-tensor calls; on a flat vector that overhead is paid once.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+Metrics = dict[str, Tensor]
+
+
+def flatten_parameters(parameters: Iterable[nn.Parameter]) -> Tensor:
+    """Give `parameters` one contiguous storage, in order, and return it."""
+    parameters = list(parameters)
+    flat = torch.cat([p.detach().reshape(-1) for p in parameters])
+    offset = 0
+    for parameter in parameters:
+        parameter.data = flat[offset : offset + parameter.numel()].view_as(parameter)
+        offset += parameter.numel()
+    return flat
+
+
+class Optimizer:
+    """Adam or RMSprop over the given parameters, with global-norm clipping.
+
+    Adam is arXiv:1412.6980, algorithm 1. RMSprop is the TensorFlow form that A2C's published settings assume:
+    epsilon inside the square root and a second moment that starts at one.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        *,
+        kind: Literal["adam", "rmsprop"] = "adam",
+        epsilon: float = 1e-8,
+        decay: float = 0.99,
+        max_grad_norm: float | None = None,
+    ):
+        self.parameters: Sequence[nn.Parameter] = list(parameters)
+        self.vector = flatten_parameters(self.parameters)
+        self.kind, self.epsilon, self.decay, self.max_grad_norm = kind, epsilon, decay, max_grad_norm
+        # Tensors, not floats: a schedule that moves must not make a compiled update compile again.
+        self.learning_rate = torch.zeros((), dtype=torch.float64)
+        self.steps = torch.zeros((), dtype=torch.float64)
+        self.first_moment = torch.zeros_like(self.vector)
+        self.second_moment = torch.full_like(self.vector, 1.0 if kind == "rmsprop" else 0.0)
+
+    def set_learning_rate(self, value: float) -> None:
+        self.learning_rate.fill_(value)
+
+    def step(self, loss: Tensor) -> Tensor:
+        """One step down the gradient of `loss`; returns the gradient's norm before clipping.
+
+        The parameters change behind autograd's back: a loss that was computed before a step of another optimizer
+        on parameters it depends on must not be stepped on after it.
+        """
+        gradients = torch.autograd.grad(loss, self.parameters)
+        return self.apply(torch.cat([g.reshape(-1) for g in gradients]))
+
+    @torch.no_grad()
+    def apply(self, gradient: Tensor) -> Tensor:
+        norm = torch.linalg.vector_norm(gradient)
+        if self.max_grad_norm is not None:
+            gradient = gradient * (self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        if self.kind == "adam":
+            self.steps += 1
+            self.first_moment.lerp_(gradient, 0.1)
+            self.second_moment.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+            root = (self.second_moment / (1 - 0.999**self.steps)).sqrt_().add_(self.epsilon)
+            self.vector -= (self.learning_rate / (1 - 0.9**self.steps)) * (self.first_moment / root)
+        else:
+            self.second_moment.mul_(self.decay).addcmul_(gradient, gradient, value=1 - self.decay)
+            self.vector -= self.learning_rate * gradient / (self.second_moment + self.epsilon).sqrt_()
+        return norm
+
+    def state_dict(self) -> dict[str, Any]:
+        names = ("learning_rate", "steps", "first_moment", "second_moment")
+        return {name: getattr(self, name) for name in names}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, current in self.state_dict().items():
+            if state[name].shape != current.shape:
+                raise ValueError(f"optimizer {name} has {state[name].shape}, this model needs {current.shape}")
+            current.copy_(state[name])
+
+
+class TargetNetwork:
+    """A frozen copy that follows its online network: target <- tau * online + (1 - tau) * target."""
+
+    def __init__(self, online: nn.Module):
+        self.module = copy.deepcopy(online).requires_grad_(False)
+        self._parameters = list(self.module.parameters())
+        self._online_parameters = list(online.parameters())
+        # Normaliser statistics describe the data and are not learned: the copy always has the newest.
+        self._buffers = list(zip(self.module.buffers(), online.buffers(), strict=True))
+
+    @torch.no_grad()
+    def follow(self, tau: float = 1.0) -> None:
+        torch._foreach_lerp_(self._parameters, self._online_parameters, tau)
+        for mine, theirs in self._buffers:
+            mine.copy_(theirs)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.module.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.module.load_state_dict(state)
+
+
+def mean_metrics(history: Sequence[Mapping[str, Tensor]]) -> Metrics:
+    """Average each metric over the updates that computed it."""
+    columns: dict[str, list[Tensor]] = {}
+    for metrics in history:
+        for name, value in metrics.items():
+            columns.setdefault(name, []).append(value)
+    return {name: torch.stack(values).mean() for name, values in columns.items()}

@@ -1,0 +1,45 @@
+"""Settings of PPO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from rl_training.config.base import (
+    NonNegativeSchedule,
+    NormalizeAdvantages,
+    NumSteps,
+    OnPolicyConfig,
+    constant,
+)
+from rl_training.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_training.config.train import TrainConfig
+
+
+class PPOConfig(OnPolicyConfig):
+    num_steps: NumSteps = 2048
+    normalize_advantages: NormalizeAdvantages = True
+    minibatch_size: int = Field(64, ge=1, description="Transitions of a rollout in one gradient step.")
+    update_epochs: int = Field(10, ge=1, description="Passes over each rollout.")
+    clip_range: NonNegativeSchedule = Field(
+        constant(0.2), description="How far the probability ratio may leave 1 before its gradient stops."
+    )
+    value_clip_range: float | None = Field(
+        None, gt=0, description="How far values may move from the rollout's own; null turns it off."
+    )
+    target_kl: float | None = Field(
+        None, gt=0, description="Stop a rollout's updates once the policy moved this far; null never stops."
+    )
+    adam_epsilon: float = Field(1e-5, gt=0, description="Keeps Adam's division finite.")
+
+    def check(self, train: TrainConfig) -> None:
+        rollout = self.num_steps * train.num_envs
+        if self.minibatch_size > rollout:
+            raise ConfigError(
+                f"algo_kwargs.minibatch_size: {self.minibatch_size} is more than one rollout holds, "
+                f"num_steps * num_envs = {self.num_steps} * {train.num_envs} = {rollout}",
+                key="algo_kwargs.minibatch_size",
+            )

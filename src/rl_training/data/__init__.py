@@ -1,0 +1,1 @@
+"""Batches and buffers. Import from the modules: kept empty so that importing it never loads torch."""

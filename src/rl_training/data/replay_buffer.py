@@ -1,0 +1,337 @@
+"""A ring of transitions from vector environments, sampled uniformly or by priority, with n-step returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import DTypeLike
+
+from rl_training.data.sum_tree import SumTree
+from rl_training.data.transitions import Transitions
+from rl_training.errors import NumericalError
+
+# Below this share of valid rows, listing them is cheaper than drawing until a valid one comes.
+_MINIMUM_ACCEPTANCE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityOptions:
+    """Proportional priorities: a row is drawn in proportion to (|priority| + epsilon) ** exponent."""
+
+    exponent: float = 0.6
+    epsilon: float = 1e-6
+
+
+def _stored_observation_dtype(dtype: DTypeLike) -> np.dtype:
+    return np.dtype(np.uint8) if np.dtype(dtype) == np.uint8 else np.dtype(np.float32)
+
+
+def _stored_action_dtype(dtype: DTypeLike) -> np.dtype:
+    return np.dtype(np.float32) if np.dtype(dtype).kind == "f" else np.dtype(np.int64)
+
+
+def _row_layout(
+    observation_shape: tuple[int, ...],
+    observation_dtype: DTypeLike,
+    action_shape: tuple[int, ...],
+    action_dtype: DTypeLike,
+) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """Shape and dtype of what is stored for one environment at one step."""
+    observation = (tuple(observation_shape), _stored_observation_dtype(observation_dtype))
+    flag = ((), np.dtype(np.bool_))
+    return {
+        "obs": observation,
+        "actions": (tuple(action_shape), _stored_action_dtype(action_dtype)),
+        "rewards": ((), np.dtype(np.float32)),
+        "next_obs": observation,
+        "terminated": flag,
+        "truncated": flag,
+        "valid": flag,
+    }
+
+
+class ReplayBuffer:
+    """`capacity` transitions as a ring of vector steps, one row per environment and step.
+
+    A transition is named by its flat index, slot * num_envs + env. Rows hold single steps; n-step sums are
+    made when sampling, so a window always uses what came after the row, also when that came later.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        num_envs: int,
+        observation_shape: tuple[int, ...],
+        observation_dtype: DTypeLike,
+        action_shape: tuple[int, ...],
+        action_dtype: DTypeLike,
+        *,
+        gamma: float,
+        n_step: int = 1,
+        prioritized: PriorityOptions | None = None,
+    ) -> None:
+        if capacity < 1 or num_envs < 1 or n_step < 1:
+            raise ValueError(
+                "capacity, num_envs and n_step must be at least 1, "
+                f"got capacity={capacity}, num_envs={num_envs}, n_step={n_step}"
+            )
+        self.num_envs = num_envs
+        self.slots = max(1, capacity // num_envs)
+        self.capacity = self.slots * num_envs
+        self.gamma = gamma
+        self.n_step = n_step
+        self.rows_written = 0  # vector steps ever added; row r lives in slot r % slots
+        self._priorities = prioritized
+        self._tree = SumTree(self.capacity) if prioritized else None
+        self._max_priority = 1.0  # already raised to the exponent
+        self._valid_count = 0
+
+        self._layout = _row_layout(observation_shape, observation_dtype, action_shape, action_dtype)
+        self._rows = {
+            name: np.zeros((self.slots, num_envs, *shape), dtype=dtype)
+            for name, (shape, dtype) in self._layout.items()
+        }
+        self._flat = {name: rows.reshape(self.capacity, *rows.shape[2:]) for name, rows in self._rows.items()}
+        self._step_shapes = tuple(self._rows[name].shape[1:] for name in ("obs", "actions", "rewards"))
+
+        self._env_numbers = np.arange(num_envs)
+        self._window = np.arange(n_step)[:, None]
+        self._discount_powers = np.array([float(gamma) ** steps for steps in range(n_step + 1)])
+        self._reward_powers = self._discount_powers[:-1, None]
+        self._one_step_discounts = np.array([gamma, 0.0], dtype=np.float32)  # by `terminated`
+
+    @staticmethod
+    def predicted_bytes(
+        capacity: int,
+        num_envs: int,
+        observation_shape: tuple[int, ...],
+        observation_dtype: DTypeLike,
+        action_shape: tuple[int, ...],
+        action_dtype: DTypeLike,
+        *,
+        prioritized: bool = False,
+    ) -> int:
+        """What `nbytes` of such a buffer will be, without allocating it."""
+        stored = max(1, capacity // num_envs) * num_envs
+        layout = _row_layout(observation_shape, observation_dtype, action_shape, action_dtype)
+        per_row = sum(prod(shape) * dtype.itemsize for shape, dtype in layout.values())
+        return stored * per_row + (SumTree.predicted_bytes(stored) if prioritized else 0)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(rows.nbytes for rows in self._rows.values()) + (self._tree.nbytes if self._tree else 0)
+
+    def __len__(self) -> int:
+        """How many transitions can be drawn."""
+        return self._valid_count
+
+    @property
+    def oldest_row(self) -> int:
+        """Number of the oldest vector step still held."""
+        return max(0, self.rows_written - self.slots)
+
+    @property
+    def _newest_slot(self) -> int:
+        return (self.rows_written - 1) % self.slots
+
+    def add(
+        self,
+        obs: np.ndarray,
+        actions: np.ndarray,
+        rewards: np.ndarray,
+        next_obs: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        valid: np.ndarray | None = None,
+    ) -> None:
+        """Store one step of every environment. Rows with `valid` False are never drawn nor summed."""
+        # Assignment would broadcast one environment's values over all of them without a word.
+        if (obs.shape, actions.shape, rewards.shape) != self._step_shapes or next_obs.shape != obs.shape:
+            raise ValueError(
+                f"replay buffer expects obs, actions, rewards of shapes {self._step_shapes}, got "
+                f"{obs.shape}, {actions.shape}, {rewards.shape} and next_obs {next_obs.shape}"
+            )
+        slot = self.rows_written % self.slots
+        rows = self._rows
+        row_valid = rows["valid"][slot]
+        self._valid_count -= int(np.count_nonzero(row_valid))
+        rows["obs"][slot] = obs
+        rows["actions"][slot] = actions
+        rows["rewards"][slot] = rewards
+        rows["next_obs"][slot] = next_obs
+        rows["terminated"][slot] = terminated
+        rows["truncated"][slot] = truncated
+        row_valid[:] = True if valid is None else valid
+        self._valid_count += int(np.count_nonzero(row_valid))
+        self.rows_written += 1
+        if self._tree is not None:
+            # A row nobody has learnt from is drawn soon: it enters at the highest priority so far.
+            self._tree.set(slot * self.num_envs + self._env_numbers, self._max_priority * row_valid)
+
+    def cut(self) -> None:
+        """End the newest row of every environment as if truncated: no window runs on into later rows."""
+        if self.rows_written:
+            self._rows["truncated"][self._newest_slot] = True
+
+    def sample(
+        self, batch_size: int, rng: np.random.Generator, importance_exponent: float | None = None
+    ) -> Transitions:
+        """Draw with replacement. `importance_exponent` (beta) is needed, and used, by priorities only."""
+        if self._valid_count == 0:
+            raise ValueError("the replay buffer holds no transitions to sample")
+        weights = None
+        if self._tree is None:
+            indices = self._draw_uniform(batch_size, rng)
+        elif importance_exponent is None:
+            raise ValueError("prioritised replay needs an importance_exponent to sample")
+        else:
+            # One draw from each of batch_size equal strata of the priority mass.
+            strata = np.arange(batch_size) + rng.random(batch_size)
+            indices = self._tree.find(strata * (self._tree.total / batch_size))
+            priorities = self._tree.get(indices)
+            # (N P) ** -beta over its maximum in the batch: N and the total cancel out.
+            ratios = (priorities / priorities.min()) ** -importance_exponent
+            weights = torch.from_numpy(ratios.astype(np.float32))
+        return self._gather(indices, weights)
+
+    def update_priorities(self, indices: np.ndarray, priorities: np.ndarray) -> None:
+        """Set the priorities of sampled rows, for example to |TD error|; repeated, the last one stays."""
+        if self._tree is None or self._priorities is None:
+            raise ValueError("update_priorities needs a prioritised replay buffer")
+        magnitudes = np.abs(np.asarray(priorities, dtype=np.float64)) + self._priorities.epsilon
+        if not np.isfinite(magnitudes).all():
+            raise NumericalError("replay priorities are not finite: lower the learning rate or max_grad_norm")
+        raised = magnitudes**self._priorities.exponent
+        # The row may have been overwritten by an invalid one since it was drawn.
+        self._tree.set(indices, raised * self._flat["valid"][indices])
+        self._max_priority = max(self._max_priority, float(raised.max(initial=0.0)))
+
+    def _draw_uniform(self, batch_size: int, rng: np.random.Generator) -> np.ndarray:
+        held = min(self.rows_written, self.slots) * self.num_envs
+        if self._valid_count == held:
+            return rng.integers(held, size=batch_size)
+        valid = self._flat["valid"]
+        if self._valid_count < _MINIMUM_ACCEPTANCE * held:
+            return np.flatnonzero(valid)[rng.integers(self._valid_count, size=batch_size)]
+        indices = rng.integers(held, size=batch_size)
+        while not (accepted := valid.take(indices)).all():
+            rejected = np.flatnonzero(~accepted)
+            indices[rejected] = rng.integers(held, size=len(rejected))
+        return indices
+
+    def _gather(self, indices: np.ndarray, weights: torch.Tensor | None) -> Transitions:
+        flat = self._flat
+        last = indices
+        if self.n_step == 1:
+            rewards = flat["rewards"].take(indices)
+            discounts = self._one_step_discounts.take(flat["terminated"].take(indices))
+        else:
+            rewards, discounts, last = self._sum_windows(indices)
+        return Transitions(
+            obs=torch.from_numpy(flat["obs"].take(indices, axis=0)),
+            actions=torch.from_numpy(flat["actions"].take(indices, axis=0)),
+            rewards=torch.from_numpy(rewards),
+            next_obs=torch.from_numpy(flat["next_obs"].take(last, axis=0)),
+            discounts=torch.from_numpy(discounts),
+            weights=weights,
+            indices=indices,
+        )
+
+    def _sum_windows(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """n-step rewards, discounts and the last row of each window; windows lie along axis 0."""
+        flat = self._flat
+        window = (indices + self._window * self.num_envs) % self.capacity
+        # A window goes on past a row unless the episode ends there, the next row is not a step of it,
+        # or the row is the newest: what follows that in the ring is the oldest.
+        rows_after = (self._newest_slot - indices // self.num_envs) % self.slots
+        goes_on = ~(flat["terminated"][window[:-1]] | flat["truncated"][window[:-1]])
+        goes_on &= flat["valid"][window[1:]]
+        goes_on &= rows_after > self._window[:-1]
+        included = np.ones(window.shape, dtype=np.bool_)
+        np.logical_and.accumulate(goes_on, axis=0, out=included[1:])
+        steps = included.sum(axis=0)
+        last = window[steps - 1, np.arange(len(indices))]
+        # Summed in float64; masked by `where` because 0 * inf of a row outside the window would be NaN.
+        rewards = np.where(included, self._reward_powers * flat["rewards"][window], 0.0).sum(axis=0)
+        discounts = np.where(flat["terminated"][last], 0.0, self._discount_powers[steps])
+        return rewards.astype(np.float32), discounts.astype(np.float32), last
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counters that JSON can hold, and an array `priorities` if prioritised; not the rows."""
+        state: dict[str, Any] = {**self._description(), "rows_written": self.rows_written}
+        if self._tree is not None:
+            held = min(self.rows_written, self.slots) * self.num_envs
+            state["max_priority"] = self._max_priority
+            state["priorities"] = self._tree.get(np.arange(held))
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the counters and forget all rows; the held ones must then be given to `import_rows`."""
+        for key, ours in self._description().items():
+            if state.get(key) != ours:
+                raise ValueError(f"replay state does not fit: {key} is {state.get(key)!r}, not {ours!r}")
+        rows_written = int(state["rows_written"])
+        if self._tree is not None:
+            held = min(rows_written, self.slots) * self.num_envs
+            priorities = np.asarray(state["priorities"], dtype=np.float64)
+            if priorities.shape != (held,):
+                raise ValueError(f"replay state does not fit: {priorities.shape} priorities, not ({held},)")
+            self._tree = SumTree(self.capacity)
+            self._tree.set(np.arange(held), priorities)
+            self._max_priority = float(state["max_priority"])
+        self.rows_written = rows_written
+        self._rows["valid"][:] = False
+        self._valid_count = 0
+
+    def export_rows(self, start: int, stop: int) -> dict[str, np.ndarray]:
+        """Copies, [T, N, ...], of the vector steps numbered start to stop, which must still be held."""
+        if not self.oldest_row <= start <= stop <= self.rows_written:
+            raise ValueError(
+                f"replay rows {start}:{stop} are not held, only {self.oldest_row}:{self.rows_written}"
+            )
+        slots = np.arange(start, stop) % self.slots
+        return {name: rows[slots] for name, rows in self._rows.items()}
+
+    def import_rows(self, start: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Put exported rows back, passing over those too old to be held: a segment may be half stale."""
+        counts = set()
+        for name, (shape, dtype) in self._layout.items():
+            array = arrays.get(name)
+            if array is None:
+                raise ValueError(f"replay rows do not fit: {name} is missing")
+            if array.shape[1:] != (self.num_envs, *shape) or array.dtype != dtype:
+                raise ValueError(
+                    f"replay rows do not fit: {name} is {array.dtype} {array.shape}, "
+                    f"the buffer has {dtype} (rows, {self.num_envs}, *{shape})"
+                )
+            counts.add(len(array))
+        if len(counts) != 1 or start < 0 or start + max(counts) > self.rows_written:
+            raise ValueError(
+                f"replay rows do not fit: {sorted(counts)} rows from row {start}, "
+                f"but only {self.rows_written} rows were ever written"
+            )
+        stop = start + counts.pop()
+        first = max(start, self.oldest_row)
+        slots = np.arange(first, stop) % self.slots
+        for name, rows in self._rows.items():
+            rows[slots] = arrays[name][first - start :]
+        self._valid_count = int(np.count_nonzero(self._rows["valid"]))
+
+    def _description(self) -> dict[str, Any]:
+        """What two buffers must share for one to take the other's rows."""
+        observation_shape, observation_dtype = self._layout["obs"]
+        action_shape, action_dtype = self._layout["actions"]
+        return {
+            "capacity": self.capacity,
+            "num_envs": self.num_envs,
+            "observation_shape": list(observation_shape),
+            "observation_dtype": observation_dtype.name,
+            "action_shape": list(action_shape),
+            "action_dtype": action_dtype.name,
+            "prioritized": self._tree is not None,
+        }

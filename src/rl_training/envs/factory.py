@@ -1,0 +1,222 @@
+"""Making environments: one for evaluation and play, many at once for training.
+
+Vector envs made here reset in the same step (`AutoresetMode.SAME_STEP`), except for an env's own vector
+class, which brings its mode with it. What cannot be made is an `EnvironmentProblem` that names the way out.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Literal, get_args
+
+import gymnasium as gym
+from gymnasium.envs import registration
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from rl_training.errors import ConfigError, EnvironmentProblem
+
+EnvMaker = Callable[..., gym.Env[Any, Any]]
+Backend = Literal["auto", "native", "sync", "async"]
+
+_EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco", "ale_py": "atari"}
+_JAX_FAMILIES = ("gymnasium.envs.phys2d", "gymnasium.envs.tabular")
+
+
+def make_env(
+    env_id: str | EnvMaker, env_kwargs: Mapping[str, Any] | None = None, *, render_mode: str | None = None
+) -> gym.Env[Any, Any]:
+    """One env from an id, `module:EnvId` or a callable; only a registered env brings a time limit."""
+    target = _find_spec(env_id) if isinstance(env_id, str) else env_id
+    kwargs = dict(env_kwargs or {})
+    if render_mode is not None:
+        kwargs["render_mode"] = render_mode
+    with _problems_of(env_id, target, kwargs):
+        return _make_one(target, kwargs)
+
+
+def make_vector_env(
+    env: str | EnvMaker | VectorEnv[Any, Any, Any],
+    num_envs: int,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    backend: Backend = "auto",
+) -> VectorEnv[Any, Any, Any]:
+    """Many envs as one; a VectorEnv is taken as it is.
+
+    Backend "native" is the env's own vector class, "sync" steps one after the other in this process, "async"
+    has a process per env, and "auto" is native where that is sure to work, else sync.
+    """
+    if backend not in get_args(Backend):
+        raise ConfigError(f"vector_backend {backend!r} is unknown: use one of {', '.join(get_args(Backend))}")
+    if num_envs < 1:
+        raise ConfigError(f"num_envs is {num_envs}: it must be at least 1")
+    kwargs = dict(env_kwargs or {})
+    if isinstance(env, VectorEnv):
+        return _accept(env, num_envs, kwargs, backend)
+    target = _find_spec(env) if isinstance(env, str) else env
+    with _problems_of(env, target, kwargs):
+        if backend == "auto" and _has_native(target, num_envs, kwargs):
+            native = _make_native(target, num_envs, kwargs)
+            if _known_mode(native) in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP):
+                return native
+            native.close()
+        if backend == "native":
+            return _make_native(target, num_envs, kwargs)
+        makers = [partial(_make_one, target, kwargs)] * num_envs
+        if backend == "async":
+            return gym.vector.AsyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+        return gym.vector.SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def autoreset_mode(vector_env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+    """SAME_STEP or NEXT_STEP, as the env's metadata says; without either an episode's end cannot be told."""
+    mode = _known_mode(vector_env)
+    if mode in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP):
+        return mode
+    found = (vector_env.metadata or {}).get("autoreset_mode", "missing")
+    raise EnvironmentProblem(
+        f"vector env {type(vector_env.unwrapped).__name__} has autoreset mode {found!s}: make it reset by "
+        "itself and set metadata['autoreset_mode'] to AutoresetMode.SAME_STEP or AutoresetMode.NEXT_STEP"
+    )
+
+
+def _known_mode(vector_env: VectorEnv[Any, Any, Any]) -> AutoresetMode | None:
+    found = (vector_env.metadata or {}).get("autoreset_mode")
+    return next((mode for mode in AutoresetMode if found in (mode, mode.value, mode.name)), None)
+
+
+def _accept(
+    env: VectorEnv[Any, Any, Any], num_envs: int, kwargs: dict[str, Any], backend: str
+) -> VectorEnv[Any, Any, Any]:
+    if env.num_envs != num_envs:
+        raise EnvironmentProblem(
+            f"num_envs is {num_envs} but the given vector env holds {env.num_envs}: make the two agree"
+        )
+    if kwargs or backend != "auto":
+        raise EnvironmentProblem(
+            "the given vector env is already made: leave env_kwargs empty and vector_backend at 'auto'"
+        )
+    return env
+
+
+def _make_one(target: registration.EnvSpec | EnvMaker, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
+    if isinstance(target, registration.EnvSpec):
+        # The checker would stay as one more layer on every step; observations are checked when encoded.
+        return gym.make(target, disable_env_checker=True, **kwargs)
+    if not callable(target):
+        raise TypeError(f"give an env id or a callable that makes the env, not {type(target).__name__}")
+    env = target(**kwargs)
+    if not isinstance(env, gym.Env):
+        raise TypeError(f"the callable returned {type(env).__name__}, not a gymnasium.Env")
+    return env
+
+
+def _make_native(
+    target: registration.EnvSpec | EnvMaker, num_envs: int, kwargs: dict[str, Any]
+) -> VectorEnv[Any, Any, Any]:
+    if not isinstance(target, registration.EnvSpec) or target.vector_entry_point is None:
+        raise TypeError("it has no vector class of its own, use vector_backend 'auto', 'sync' or 'async'")
+    mode = gym.VectorizeMode.VECTOR_ENTRY_POINT
+    return gym.make_vec(target, num_envs=num_envs, vectorization_mode=mode, **kwargs)
+
+
+def _has_native(target: registration.EnvSpec | EnvMaker, num_envs: int, kwargs: dict[str, Any]) -> bool:
+    if not isinstance(target, registration.EnvSpec) or target.additional_wrappers:
+        return False
+    entry_point = target.vector_entry_point
+    if entry_point is None or str(entry_point).startswith(_JAX_FAMILIES):
+        return False
+    arguments = {**target.kwargs, **kwargs, "num_envs": num_envs}
+    if target.max_episode_steps is not None:
+        arguments.setdefault("max_episode_steps", target.max_episode_steps)
+    try:
+        creator = registration.load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        inspect.signature(creator).bind(**arguments)
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _find_spec(env_id: str) -> registration.EnvSpec:
+    """The registered spec, found here and not by gymnasium, which warns on the way about old versions."""
+    module, _, name = env_id.rpartition(":")
+    if module:
+        _import_for(env_id, module)
+    elif name.startswith("ALE/") or "NoFrameskip-v" in name:
+        _register_atari(env_id)
+    if name in gym.registry:
+        return gym.registry[name]
+    nearest = _nearest(name)
+    if nearest is not None and nearest.rpartition("-v")[0] == name:
+        return gym.registry[nearest]
+    hint = f"did you mean {nearest!r}?" if nearest else "write 'module:EnvId' for an env of your own"
+    raise EnvironmentProblem(f"env {env_id!r} is not registered: {hint}")
+
+
+def _import_for(env_id: str, module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except Exception as problem:
+        raise EnvironmentProblem(
+            f"env {env_id!r}: importing {module!r} failed with {_one_line(problem)}: "
+            "correct it, install it, or put its folder on PYTHONPATH"
+        ) from problem
+
+
+def _register_atari(env_id: str) -> None:
+    try:
+        gym.register_envs(importlib.import_module("ale_py"))
+    except ImportError as problem:
+        raise EnvironmentProblem(f"env {env_id!r} needs Atari: {_install('atari')}") from problem
+
+
+def _nearest(name: str) -> str | None:
+    """The registered id most like this one, in its newest version."""
+    newest: dict[str, registration.EnvSpec] = {}
+    for spec in gym.registry.values():
+        family = spec.id.rpartition("-v")[0] if spec.version is not None else spec.id
+        if family not in newest or (spec.version or 0) > (newest[family].version or 0):
+            newest[family] = spec
+    head, _, version = name.rpartition("-v")
+    wanted = head if version.isdigit() else name
+    if wanted in newest:
+        return newest[wanted].id
+    lower = {family.lower(): spec.id for family, spec in newest.items()}
+    close = difflib.get_close_matches(wanted.lower(), lower, n=1)
+    return lower[close[0]] if close else None
+
+
+@contextmanager
+def _problems_of(env: Any, target: Any, kwargs: dict[str, Any]) -> Iterator[None]:
+    """Whatever goes wrong while making this env becomes one line with the way out."""
+    try:
+        yield
+    except EnvironmentProblem:
+        raise
+    except Exception as problem:
+        name = repr(env) if isinstance(env, str) else getattr(env, "__qualname__", repr(env))
+        missing = isinstance(problem, (gym.error.DependencyNotInstalled, ImportError))
+        extra = _extra_of(target, kwargs) if missing else None
+        way_out = f": {_install(extra)}" if extra else f" (env_kwargs: {kwargs})" if kwargs else ""
+        raise EnvironmentProblem(f"env {name} cannot be made: {_one_line(problem)}{way_out}") from problem
+
+
+def _extra_of(target: Any, kwargs: dict[str, Any]) -> str | None:
+    entry_point = str(getattr(target, "entry_point", ""))
+    family = next((extra for prefix, extra in _EXTRAS.items() if entry_point.startswith(prefix)), None)
+    drawn = kwargs.get("render_mode") is not None and entry_point.startswith("gymnasium.envs.")
+    return family or ("video" if drawn else None)
+
+
+def _install(extra: str) -> str:
+    return f'pip install "rl_training[{extra}]"'
+
+
+def _one_line(problem: Exception) -> str:
+    text = " ".join(str(problem).split())
+    return f"{type(problem).__name__}: {text}" if text else type(problem).__name__

@@ -1,0 +1,275 @@
+"""What an agent sees of an environment: one observation array and policy-scale actions.
+
+Observations: a uint8 Box with three dimensions is an image and stays as it is; everything else becomes one
+flat float32 vector. Discrete parts are one-hot, Dict and Tuple are the concatenation of their parts in the
+space's own order, nested at will. Values are not rescaled.
+
+Actions: an agent stores integer categories counted from zero, or a flat float vector in which every bounded
+dimension lies in [-1, 1].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.envs.space_json import space_from_json, space_to_json
+from rl_training.errors import EnvironmentProblem
+
+Array = NDArray[Any]
+ActionKind = Literal["discrete", "multi_discrete", "multi_binary", "box"]
+
+
+class Spaces:
+    """The observation and action space of ONE environment, and the way to and from the agent's arrays."""
+
+    def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self._parts = [_Part(keys, space) for keys, space in _leaves(observation_space, ())]
+        self._whole_box = observation_space if isinstance(observation_space, gym.spaces.Box) else None
+        self.observation_shape: tuple[int, ...] = (sum(part.width for part in self._parts),)
+        self.observation_dtype: np.dtype[Any] = np.dtype(np.float32)
+        if self._whole_box is not None and _is_image(self._whole_box):
+            self.observation_shape, self.observation_dtype = self._whole_box.shape, np.dtype(np.uint8)
+        if 0 in self.observation_shape:
+            raise EnvironmentProblem(
+                f"observation space {_text(observation_space)} is empty: give it some content"
+            )
+        self._set_up_actions()
+
+    def encode(self, observations: Any) -> Array:
+        """The agent's array [N, *observation_shape] of what a VectorEnv returns, or of a list of samples.
+
+        The result may share memory with the input: copy it before the env writes there again.
+        """
+        if self._whole_box is not None:
+            array = _as_batch(observations, self._whole_box.shape, "observation")
+            array = array.reshape(len(array), *self.observation_shape)
+            return array.astype(self.observation_dtype, copy=False)
+        batches = [part.pull(observations, self.observation_space) for part in self._parts]
+        encoded = np.zeros((len(batches[0]), *self.observation_shape), np.float32)
+        start = 0
+        for part, batch in zip(self._parts, batches, strict=True):
+            if len(batch) != len(encoded):
+                raise EnvironmentProblem(
+                    f"{part.name} holds {len(batch)} samples where {self._parts[0].name} holds {len(encoded)}"
+                )
+            part.write(batch, encoded[:, start : start + part.width])
+            start += part.width
+        return encoded
+
+    def encode_one(self, observation: Any) -> Array:
+        """The agent's array of a single observation, shape `observation_shape`."""
+        encoded: Array = self.encode([observation])[0]
+        return encoded
+
+    def is_batched(self, observations: Any) -> bool:
+        """Whether these are many observations rather than one; what is neither is refused."""
+        answers = {part.is_batched(observations, self.observation_space) for part in self._parts}
+        if len(answers) > 1:
+            raise EnvironmentProblem("only some parts of the observation are batched: give one or N of each")
+        return answers.pop()
+
+    def to_env_actions(self, actions: Any) -> Array:
+        """What `vector_env.step` takes for stored actions [N, *action_shape]; a Box is clipped to bounds."""
+        stored = np.asarray(actions)
+        stored = stored.reshape(len(stored), *self.action_shape)
+        if self.action_kind == "box":
+            # minimum and maximum are np.clip without its overhead, which counts on every step of a small env.
+            inside = np.minimum(np.maximum(stored, self._lowest_stored), self._highest_stored)
+            # The second time keeps rounding inside the bounds.
+            given = np.minimum(np.maximum(inside * self._half_range + self._center, self._low), self._high)
+        else:
+            given = stored + self._first_category if self._shifted else stored
+        return given.reshape(len(given), *self._env_action_shape).astype(self._action_dtype, copy=False)
+
+    def from_env_actions(self, actions: Any) -> Array:
+        """Stored actions [N, *action_shape] of the env's own: the inverse of `to_env_actions`."""
+        given = np.asarray(actions)
+        given = given.reshape(len(given), *self.action_shape)
+        if self.action_kind != "box":
+            categories: Array = given.astype(np.int64) - self._first_category
+            return categories
+        stored = given.astype(np.float64) - self._center
+        # A dimension whose bounds are equal has no scale: any stored value means the same, so zero.
+        stored = np.divide(stored, self._half_range, out=np.zeros_like(stored), where=self._half_range > 0)
+        return stored.astype(np.float32)
+
+    def to_json(self) -> dict[str, Any]:
+        """Both spaces as plain JSON values."""
+        observation, action = space_to_json(self.observation_space), space_to_json(self.action_space)
+        return {"observation": observation, "action": action}
+
+    @classmethod
+    def from_json(cls, document: Any) -> Spaces:
+        """The spaces of a `to_json` document; anything else raises ValueError."""
+        if not isinstance(document, dict) or set(document) != {"observation", "action"}:
+            raise ValueError("spaces must be an object with the keys 'observation' and 'action'")
+        try:
+            return cls(space_from_json(document["observation"]), space_from_json(document["action"]))
+        except EnvironmentProblem as problem:
+            raise ValueError(str(problem)) from problem
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spaces) and self.to_json() == other.to_json()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Spaces({self.observation_space}, {self.action_space})"
+
+    def _set_up_actions(self) -> None:
+        space = self.action_space
+        self.action_kind: ActionKind
+        self.action_sizes: tuple[int, ...] = ()
+        self._first_category: Any = 0
+        if isinstance(space, gym.spaces.Discrete):
+            self.action_kind, self.action_sizes = "discrete", (int(space.n),)
+            self._first_category = int(space.start)
+        elif isinstance(space, gym.spaces.MultiDiscrete):
+            self.action_kind, self.action_sizes = "multi_discrete", tuple(int(n) for n in space.nvec.flat)
+            self._first_category = space.start.ravel()
+        elif isinstance(space, gym.spaces.MultiBinary):
+            self.action_kind, self.action_sizes = "multi_binary", (2,) * math.prod(space.shape)
+        elif isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating):
+            self.action_kind = "box"
+            self._set_up_scaling(space)
+        else:
+            raise EnvironmentProblem(
+                f"action space {_text(space)} is not supported: wrap the env so that it takes Discrete, "
+                "MultiDiscrete, MultiBinary or a Box of floats"
+            )
+        self._env_action_shape: tuple[int, ...] = space.shape or ()
+        self._action_dtype = space.dtype
+        self._shifted = bool(np.any(self._first_category))
+        self.action_dim = len(self.action_sizes)
+        if self.action_kind == "box":
+            self.action_dim = math.prod(self._env_action_shape)
+        self.action_shape: tuple[int, ...] = () if self.action_kind == "discrete" else (self.action_dim,)
+        if self.action_dim == 0:
+            raise EnvironmentProblem(f"action space {_text(space)} is empty: it needs at least one action")
+
+    def _set_up_scaling(self, space: gym.spaces.Box) -> None:
+        self._low = space.low.astype(np.float64).ravel()
+        self._high = space.high.astype(np.float64).ravel()
+        bounded = np.isfinite(self._low) & np.isfinite(self._high)
+        low, high = (np.where(bounded, bound, 0.0) for bound in (self._low, self._high))
+        # Halved before adding: the sum of two bounds near the largest float would overflow.
+        self._center = low / 2 + high / 2
+        self._half_range = np.where(bounded, high / 2 - low / 2, 1.0)
+        # A dimension without two bounds is not scaled, but the one bound it may have still holds.
+        self._lowest_stored = np.where(bounded, -1.0, self._low)
+        self._highest_stored = np.where(bounded, 1.0, self._high)
+
+
+class _Part:
+    """One leaf of the observation space: where it is and how it becomes numbers."""
+
+    def __init__(self, keys: tuple[Any, ...], space: gym.Space[Any]) -> None:
+        self.keys = keys
+        self.name = "observation" + "".join(f"[{key!r}]" for key in keys)
+        self.shape: tuple[int, ...] = space.shape or ()
+        self.sizes: Array | None = None
+        if isinstance(space, gym.spaces.Discrete):
+            self.sizes, self.first = np.array([space.n]), np.array([space.start])
+        elif isinstance(space, gym.spaces.MultiDiscrete):
+            self.sizes, self.first = space.nvec.ravel().astype(np.int64), space.start.ravel().astype(np.int64)
+        elif not isinstance(space, (gym.spaces.Box, gym.spaces.MultiBinary)):
+            raise EnvironmentProblem(
+                f"{self.name} has the space {_text(space)}, which is not supported: wrap the env so that it "
+                "gives Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of those"
+            )
+        if self.sizes is None:
+            self.width = math.prod(self.shape)
+        else:
+            self.width = int(self.sizes.sum())
+            self.columns = np.cumsum(self.sizes) - self.sizes
+
+    def pull(self, value: Any, space: gym.Space[Any]) -> Array:
+        """This leaf's values [N, ...] out of the nested batch."""
+        for depth, key in enumerate(self.keys):
+            if not _is_container(value, space):
+                # Not one container of batches but a sequence of whole samples.
+                samples = [_follow(sample, self.keys[depth:]) for sample in value]
+                return _as_batch(samples, self.shape, self.name)
+            value, space = value[key], space[key]  # type: ignore[index]
+        return _as_batch(value, self.shape, self.name)
+
+    def write(self, batch: Array, target: Array) -> None:
+        """Fill the zeroed columns `target` with the batch."""
+        flat = batch.reshape(len(batch), math.prod(self.shape))
+        if self.sizes is None:
+            target[:] = flat
+            return
+        categories = flat.astype(np.int64) - self.first
+        if ((categories < 0) | (categories >= self.sizes)).any():
+            raise EnvironmentProblem(f"{self.name} lies outside its space: correct the env or its space")
+        target[np.arange(len(flat))[:, None], categories + self.columns] = 1.0
+
+    def is_batched(self, value: Any, space: gym.Space[Any]) -> bool:
+        for key in self.keys:
+            if not _is_container(value, space):
+                return True
+            value, space = value[key], space[key]  # type: ignore[index]
+        shape = _stack(value, self.name).shape
+        if shape == self.shape:
+            return False
+        if shape[1:] == self.shape and shape:
+            return True
+        raise EnvironmentProblem(
+            f"{self.name} has shape {shape}: give one of shape {self.shape}, or a batch (N, *{self.shape})"
+        )
+
+
+def _follow(sample: Any, keys: tuple[Any, ...]) -> Any:
+    for key in keys:
+        sample = sample[key]
+    return sample
+
+
+def _leaves(space: gym.Space[Any], keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], gym.Space[Any]]]:
+    if isinstance(space, gym.spaces.Dict):
+        for key, inner in space.spaces.items():
+            yield from _leaves(inner, (*keys, key))
+    elif isinstance(space, gym.spaces.Tuple):
+        for index, inner in enumerate(space.spaces):
+            yield from _leaves(inner, (*keys, index))
+    else:
+        yield keys, space
+
+
+def _text(space: gym.Space[Any]) -> str:
+    # Arrays in a space's text bring line breaks, and a problem is told on one line.
+    return " ".join(str(space).split())
+
+
+def _is_image(space: gym.spaces.Box) -> bool:
+    return len(space.shape) == 3 and space.dtype == np.uint8
+
+
+def _is_container(value: Any, space: gym.Space[Any]) -> bool:
+    # A list is always a sequence of samples: only a tuple can be the batch of a Tuple space.
+    return isinstance(value, Mapping if isinstance(space, gym.spaces.Dict) else tuple)
+
+
+def _stack(value: Any, name: str) -> Array:
+    try:
+        array = np.asarray(value)
+        return np.stack(list(array)) if array.dtype == object and array.ndim else array
+    except ValueError as problem:
+        raise EnvironmentProblem(f"{name} is ragged: its samples differ in shape") from problem
+
+
+def _as_batch(value: Any, shape: tuple[int, ...], name: str) -> Array:
+    array = _stack(value, name)
+    if array.ndim == 0 or array.shape[1:] != shape or array.dtype == object:
+        raise EnvironmentProblem(
+            f"{name} came as {array.dtype} of shape {array.shape}: its space says (N, *{shape})"
+        )
+    return array

@@ -1,0 +1,1 @@
+"""Loading configs, the table of algorithms, and the management of runs."""

@@ -1,0 +1,112 @@
+"""Action distributions as plain functions of one parameter tensor.
+
+No distribution objects: they cost more than the networks here. The torch half serves the losses, the NumPy
+half serves acting. Parameters are [B, P]: logits for categoricals, mean and log-std side by side for Gaussians.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+
+
+class Categorical:
+    """Independent choices: one for Discrete, several for MultiDiscrete and MultiBinary (a product, summed in log)."""
+
+    def __init__(self, sizes: Sequence[int], *, scalar: bool):
+        self.sizes = tuple(sizes)
+        self.scalar = scalar  # actions are [B] for Discrete, [B, k] otherwise
+        self.parameter_size = sum(self.sizes)
+        self._ends = np.cumsum(self.sizes).tolist()
+
+    def _log_softmax(self, logits: Tensor) -> list[Tensor]:
+        if len(self.sizes) == 1:
+            return [F.log_softmax(logits, -1)]
+        return [F.log_softmax(part, -1) for part in logits.split(self.sizes, -1)]
+
+    def log_prob(self, logits: Tensor, actions: Tensor) -> Tensor:
+        columns = actions[:, None] if self.scalar else actions
+        parts = [p.gather(1, columns[:, i : i + 1]).squeeze(1) for i, p in enumerate(self._log_softmax(logits))]
+        return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+
+    def entropy(self, logits: Tensor) -> Tensor:
+        parts = [-(p.exp() * p).sum(-1) for p in self._log_softmax(logits)]
+        return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+
+    def kl(self, old: Tensor, new: Tensor) -> Tensor:
+        """KL(old || new) per row."""
+        pairs = zip(self._log_softmax(old), self._log_softmax(new), strict=True)
+        return torch.stack([(p.exp() * (p - q)).sum(-1) for p, q in pairs]).sum(0)
+
+    def sample(self, logits: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Actions and their log-probabilities, by inverting the cumulative distribution with one uniform each."""
+        uniforms = rng.random((len(self.sizes), len(logits)), dtype=np.float32)
+        actions = np.empty((len(self.sizes), len(logits)), np.int64)
+        log_probs = np.zeros(len(logits), np.float32)
+        rows = np.arange(len(logits))
+        for i, (end, size) in enumerate(zip(self._ends, self.sizes, strict=True)):
+            part = logits[:, end - size : end]
+            weights = np.exp(part - part.max(1, keepdims=True))
+            cumulative = np.cumsum(weights, 1)
+            total = cumulative[:, -1]
+            # Strictly below, on all columns but the last: rounding can never yield an action out of range.
+            chosen = (cumulative[:, :-1] <= (uniforms[i] * total)[:, None]).sum(1)
+            actions[i] = chosen
+            log_probs += np.log(weights[rows, chosen] / total)
+        return (actions[0] if self.scalar else actions.T.copy()), log_probs
+
+    def mode(self, logits: np.ndarray) -> np.ndarray:
+        parts = [logits[:, e - s : e].argmax(1) for e, s in zip(self._ends, self.sizes, strict=True)]
+        return parts[0] if self.scalar else np.stack(parts, 1)
+
+
+class DiagonalGaussian:
+    """Independent normals on the policy's own scale; clipping to the bounds happens only on the way to the env."""
+
+    def __init__(self, size: int):
+        self.size = size
+        self.parameter_size = 2 * size
+
+    def log_prob(self, parameters: Tensor, actions: Tensor) -> Tensor:
+        mean, log_std = parameters.split(self.size, -1)
+        scaled = (actions - mean) * (-log_std).exp()
+        return (-0.5 * scaled.square() - log_std - LOG_SQRT_2PI).sum(-1)
+
+    def entropy(self, parameters: Tensor) -> Tensor:
+        log_std = parameters[:, self.size :]
+        return (log_std + 0.5 + LOG_SQRT_2PI).sum(-1)
+
+    def kl(self, old: Tensor, new: Tensor) -> Tensor:
+        """KL(old || new) per row."""
+        old_mean, old_log_std = old.split(self.size, -1)
+        new_mean, new_log_std = new.split(self.size, -1)
+        ratio = (2 * (old_log_std - new_log_std)).exp()
+        distance = (old_mean - new_mean).square() * (-2 * new_log_std).exp()
+        return (new_log_std - old_log_std + 0.5 * (ratio + distance - 1)).sum(-1)
+
+    def sample(self, parameters: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        mean, log_std = parameters[:, : self.size], parameters[:, self.size :]
+        noise = rng.standard_normal(mean.shape, dtype=np.float32)
+        log_probs = (-0.5 * noise**2 - log_std - np.float32(LOG_SQRT_2PI)).sum(1)
+        return mean + np.exp(log_std) * noise, log_probs
+
+    def mode(self, parameters: np.ndarray) -> np.ndarray:
+        return parameters[:, : self.size].copy()
+
+
+def squashed_gaussian(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """a = tanh(u), u = mean + std * noise, and log pi(a) = log N(u) - sum log(1 - tanh(u)^2).
+
+    The correction uses log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), exact also where tanh saturates.
+    """
+    pre_tanh = mean + log_std.exp() * noise
+    log_normal = -0.5 * noise.square() - log_std - LOG_SQRT_2PI
+    correction = 2 * (math.log(2) - pre_tanh - F.softplus(-2 * pre_tanh))
+    return torch.tanh(pre_tanh), (log_normal - correction).sum(-1)

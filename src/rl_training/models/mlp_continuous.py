@@ -1,0 +1,95 @@
+"""Actors and critics for continuous control on actions normalised to [-1, 1]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_training.config.train import ModelConfig
+from rl_training.envs.spaces import Spaces
+from rl_training.models.distributions import squashed_gaussian
+from rl_training.models.mlp import mlp, numpy_forward, on_cpu
+from rl_training.models.normalizer import make_normalizer
+
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+
+
+class ContinuousActorCritic(nn.Module):
+    """Shared half of the two models below: observation normalisation and an ensemble of critics Q_i(s, a)."""
+
+    def __init__(self, spaces: Spaces, config: ModelConfig, *, num_critics: int, actor_outputs: int, tanh_actor: bool):
+        super().__init__()
+        size = int(np.prod(spaces.observation_shape))
+        self.action_dim = spaces.action_dim
+        self.normalizer = make_normalizer(spaces.observation_shape, config)
+        self.policy_network = mlp(size, actor_outputs, config, tanh_output=tanh_actor)
+        self.critics = nn.ModuleList([mlp(size + spaces.action_dim, 1, config) for _ in range(num_critics)])
+        self._numpy_policy: Callable[[np.ndarray], np.ndarray] | None = None
+
+    def _input(self, obs: Tensor) -> Tensor:
+        return obs if self.normalizer is None else self.normalizer(obs)
+
+    def q_values(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """[critics, B]"""
+        inputs = torch.cat([self._input(obs), actions], -1)
+        return torch.stack([critic(inputs).squeeze(-1) for critic in self.critics])
+
+    def q_value(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """The first critic alone, [B]."""
+        return self.critics[0](torch.cat([self._input(obs), actions], -1)).squeeze(-1)
+
+    def policy_outputs_numpy(self, obs: np.ndarray) -> np.ndarray:
+        if not on_cpu(self):
+            with torch.no_grad():
+                inputs = self._input(torch.from_numpy(obs).to(next(self.parameters()).device))
+                return self.policy_network(inputs).cpu().numpy()
+        if self._numpy_policy is None:
+            self._numpy_policy = numpy_forward(self.policy_network)
+        return self._numpy_policy(obs if self.normalizer is None else self.normalizer.numpy(obs))
+
+
+class MLPDeterministicActorCritic(ContinuousActorCritic):
+    """tanh actor with one critic (DDPG) or two (TD3)."""
+
+    def __init__(self, spaces: Spaces, config: ModelConfig, *, num_critics: int):
+        super().__init__(
+            spaces, config, num_critics=num_critics, actor_outputs=spaces.action_dim, tanh_actor=True
+        )
+
+    def actor(self, obs: Tensor) -> Tensor:
+        """Deterministic actions [B, A] in [-1, 1]."""
+        return self.policy_network(self._input(obs))
+
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        return self.policy_outputs_numpy(obs)
+
+
+class MLPSquashedGaussianActorCritic(ContinuousActorCritic):
+    """tanh-squashed Gaussian actor whose spread depends on the state, and twin critics (SAC)."""
+
+    def __init__(self, spaces: Spaces, config: ModelConfig, *, num_critics: int = 2):
+        super().__init__(
+            spaces, config, num_critics=num_critics, actor_outputs=2 * spaces.action_dim, tanh_actor=False
+        )
+
+    def actor(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log-std of the Gaussian before tanh, each [B, A]."""
+        mean, log_std = self.policy_network(self._input(obs)).split(self.action_dim, -1)
+        return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+
+    def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Reparameterised actions [B, A] and log pi [B] for standard normal `noise`."""
+        mean, log_std = self.actor(obs)
+        return squashed_gaussian(mean, log_std, noise)
+
+    def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        """Sampled actions, or tanh of the mean without `rng`."""
+        outputs = self.policy_outputs_numpy(obs)
+        mean = outputs[:, : self.action_dim]
+        if rng is None:
+            return np.tanh(mean)
+        log_std = np.clip(outputs[:, self.action_dim :], LOG_STD_MIN, LOG_STD_MAX)
+        return np.tanh(mean + np.exp(log_std) * rng.standard_normal(mean.shape, dtype=np.float32))

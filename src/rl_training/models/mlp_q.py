@@ -1,0 +1,52 @@
+"""Q-network over discrete actions, plain or dueling."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_training.config.train import ModelConfig
+from rl_training.envs.spaces import Spaces
+from rl_training.models.mlp import mlp, numpy_forward, on_cpu
+from rl_training.models.normalizer import make_normalizer
+
+
+class MLPQNetwork(nn.Module):
+    """Q(s, .) for every action. Dueling (arXiv:1511.06581, eq. 9): Q = V + A - mean over actions of A.
+
+    The dueling streams are two full MLPs: with small vector observations there is nothing worth sharing.
+    """
+
+    def __init__(self, spaces: Spaces, config: ModelConfig, *, dueling: bool = False):
+        super().__init__()
+        size, num_actions = int(np.prod(spaces.observation_shape)), spaces.action_sizes[0]
+        self.normalizer = make_normalizer(spaces.observation_shape, config)
+        self.advantage = mlp(size, num_actions, config)
+        self.state_value = mlp(size, 1, config) if dueling else None
+        self._numpy_advantage = None
+
+    def _input(self, obs: Tensor) -> Tensor:
+        return obs if self.normalizer is None else self.normalizer(obs)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return self.q_values(obs)
+
+    def q_values(self, obs: Tensor) -> Tensor:
+        """[B, actions]"""
+        inputs = self._input(obs)
+        advantage = self.advantage(inputs)
+        if self.state_value is None:
+            return advantage
+        return self.state_value(inputs) + advantage - advantage.mean(1, keepdim=True)
+
+    def greedy_actions(self, obs: np.ndarray) -> np.ndarray:
+        """argmax over actions, in NumPy. The dueling value is the same for every action and drops out."""
+        if not on_cpu(self):
+            with torch.no_grad():
+                device = next(self.parameters()).device
+                return self.q_values(torch.from_numpy(obs).to(device)).argmax(1).cpu().numpy()
+        if self._numpy_advantage is None:
+            self._numpy_advantage = numpy_forward(self.advantage)
+        inputs = obs if self.normalizer is None else self.normalizer.numpy(obs)
+        return self._numpy_advantage(inputs).argmax(1)

@@ -1,0 +1,179 @@
+"""The collector: the only code that steps training envs, and the one place where boundaries are put right.
+
+Whatever the autoreset mode, what leaves here has the TRUE successor observation, `terminated` and `truncated`
+apart, and no row that is not a transition. No loss ever repairs a boundary.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from rl_training.algorithms.exploration import random_actions
+from rl_training.algorithms.learner import Learner
+from rl_training.algorithms.streams import Streams
+from rl_training.data.rollout import Rollout
+from rl_training.envs.factory import autoreset_mode
+from rl_training.envs.spaces import Spaces
+from rl_training.errors import NumericalError
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A finished episode with its raw return."""
+
+    total_reward: float
+    length: int
+
+
+@dataclass(slots=True)
+class Step:
+    """One vector step [N, ...]. Rows with `valid` False are resets of next-step autoreset, not transitions."""
+
+    obs: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    next_obs: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    valid: np.ndarray
+    episode_starts: np.ndarray
+    extras: dict[str, np.ndarray]
+    memory: Any  # before the step
+    episodes: list[Episode] = field(default_factory=list)
+
+
+class Collector:
+    """Steps N envs with a learner's actions and remembers where each of them is."""
+
+    def __init__(self, envs: VectorEnv, spaces: Spaces, learner: Learner, streams: Streams):
+        self.envs, self.spaces, self.learner, self.streams = envs, spaces, learner, streams
+        self.num_envs: int = envs.num_envs
+        self.mode = autoreset_mode(envs)
+        self.seconds_env = self.seconds_acting = 0.0
+        self._rollout_arrays: dict[str, np.ndarray] = {}
+        self.reset(0)
+
+    def reset(self, at_env_step: int) -> None:
+        """Start every env anew with seeds that follow from the run's seed and `at_env_step` alone."""
+        raw, _ = self.envs.reset(seed=self.streams.seed_for("envs", at_env_step))
+        self.obs = self._encode(raw)
+        self.episode_starts = np.ones(self.num_envs, bool)
+        self._awaits_reset = np.zeros(self.num_envs, bool)
+        self._returns = np.zeros(self.num_envs)
+        self._lengths = np.zeros(self.num_envs, np.int64)
+        self.memory: Any = None
+
+    def step(self, *, random: bool = False) -> Step:
+        """Act once in every env; with `random` by uniform actions instead of the learner's."""
+        started = time.perf_counter()
+        obs, starts, memory_before = self.obs, self.episode_starts, self.memory
+        extras: dict[str, np.ndarray] = {}
+        if random:
+            actions = random_actions(self.spaces, self.num_envs, self.streams["warm_up"])
+        else:
+            action = self.learner.act(obs, explore=True, episode_starts=starts, memory=self.memory)
+            actions, extras, self.memory = action.actions, action.extras, action.memory
+        env_actions = self.spaces.to_env_actions(actions)
+        acted = time.perf_counter()
+        raw, rewards, terminated, truncated, infos = self.envs.step(env_actions)
+        self.seconds_acting += acted - started
+        self.seconds_env += time.perf_counter() - acted
+
+        self.obs = self._encode(raw)
+        rewards = np.asarray(rewards, np.float32)
+        self._check_finite(rewards)
+        done = terminated | truncated
+        valid = ~self._awaits_reset
+        next_obs = self.obs
+        any_done = bool(done.any())
+        if self.mode is AutoresetMode.NEXT_STEP:
+            # The step after an end ignores its action and returns the reset observation: it is no transition.
+            self.episode_starts = self._awaits_reset
+            self._awaits_reset = done
+        else:
+            self.episode_starts = done
+            if any_done:
+                next_obs = self._with_final_observations(done, infos)
+        step = Step(
+            obs, actions, rewards, next_obs, terminated, truncated, valid, starts, extras, memory_before
+        )
+        self._returns += rewards
+        self._lengths += valid
+        if any_done:
+            self._finish_episodes(step, done)
+        return step
+
+    def collect(self, num_steps: int) -> tuple[Rollout, list[Episode]]:
+        """`num_steps` steps of every env."""
+        episodes: list[Episode] = []
+        final_rows: list[tuple[int, int]] = []
+        final_obs: list[np.ndarray] = []
+        initial_memory = self.memory
+        arrays: dict[str, np.ndarray] = {}
+        for t in range(num_steps):
+            step = self.step()
+            if t == 0:
+                arrays = self._arrays_like(step, num_steps)
+            for name in ("obs", "actions", "rewards", "terminated", "truncated", "valid", "episode_starts"):
+                arrays[name][t] = getattr(step, name)
+            for name, value in step.extras.items():
+                arrays["extras." + name][t] = value
+            for env in np.flatnonzero(step.truncated & step.valid):
+                final_rows.append((t, int(env)))
+                final_obs.append(step.next_obs[env])
+            episodes += step.episodes
+        steps, envs = zip(*final_rows, strict=True) if final_rows else ((), ())
+        rollout = Rollout(
+            **{name: array for name, array in arrays.items() if not name.startswith("extras.")},
+            last_obs=self.obs,
+            final_steps=np.array(steps, np.int64),
+            final_envs=np.array(envs, np.int64),
+            final_obs=np.array(final_obs, self.obs.dtype).reshape(-1, *self.obs.shape[1:]),
+            extras={name[7:]: array for name, array in arrays.items() if name.startswith("extras.")},
+            initial_memory=initial_memory,
+        )
+        return rollout, episodes
+
+    def _encode(self, raw: Any) -> np.ndarray:
+        # A copy: envs may hand out the array they write the next observation into.
+        return np.array(self.spaces.encode(raw))
+
+    def _with_final_observations(self, done: np.ndarray, infos: dict[str, Any]) -> np.ndarray:
+        next_obs = self.obs.copy()
+        for env in np.flatnonzero(done):
+            next_obs[env] = self.spaces.encode_one(infos["final_obs"][env])
+        return next_obs
+
+    def _finish_episodes(self, step: Step, done: np.ndarray) -> None:
+        for env in np.flatnonzero(done & step.valid):
+            step.episodes.append(Episode(float(self._returns[env]), int(self._lengths[env])))
+        self._returns[done] = 0.0
+        self._lengths[done] = 0
+
+    def _check_finite(self, rewards: np.ndarray) -> None:
+        """Sums are finite exactly when no entry is NaN or infinite (float64 cannot overflow here)."""
+        if np.isfinite(rewards.sum(dtype=np.float64) + self.obs.sum(dtype=np.float64)):
+            return
+        for name, values in (("reward", rewards), ("observation", self.obs)):
+            bad = np.flatnonzero(~np.isfinite(values.reshape(self.num_envs, -1)).all(1))
+            if len(bad):
+                raise NumericalError(
+                    f"env {bad[0]} returned a {name} that is not finite at env step {self.learner.env_steps}: "
+                    f"look at the env; the last checkpoint is good"
+                )
+
+    def _arrays_like(self, step: Step, num_steps: int) -> dict[str, np.ndarray]:
+        """Rollout storage, kept from one rollout to the next."""
+        if not self._rollout_arrays or len(self._rollout_arrays["obs"]) < num_steps:
+            names = ("obs", "actions", "rewards", "terminated", "truncated", "valid", "episode_starts")
+            examples = {name: getattr(step, name) for name in names}
+            examples |= {"extras." + name: value for name, value in step.extras.items()}
+            self._rollout_arrays = {
+                name: np.empty((num_steps, *value.shape), value.dtype) for name, value in examples.items()
+            }
+        return {name: array[:num_steps] for name, array in self._rollout_arrays.items()}

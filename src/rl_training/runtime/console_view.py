@@ -1,0 +1,260 @@
+"""What the console shows: pure functions from a snapshot of a run to text.
+
+Only the terminal's own sixteen colours are used, and plain text keeps the terminal's foreground, so that it
+can be read on dark and on light backgrounds alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+MAXIMUM_WIDTH = 100
+_PANEL_MINIMUM_WIDTH = 50
+_PANEL_MINIMUM_HEIGHT = 14
+_METRIC_ROWS = 4
+# share field, word, colour, and a glyph that tells the parts apart where there are no colours
+_SHARES = (
+    ("time_env", "env", "cyan", "█"),
+    ("time_act", "acting", "yellow", "▓"),
+    ("time_learn", "learning", "magenta", "▒"),
+    ("time_other", "other", "dim", "░"),
+)
+_ASCII_SHARE_GLYPHS = ("E", "A", "L", ".")
+
+
+@dataclass
+class Snapshot:
+    """Everything the display knows about a run at one moment."""
+
+    title: str
+    total_steps: int
+    env_steps: int = 0
+    episodes: int | None = None
+    elapsed: float = 0.0
+    steps_per_second: float | None = None
+    mean_return: float | None = None
+    return_history: Sequence[float] = ()
+    eval_mean: float | None = None
+    eval_std: float | None = None
+    eval_best: float | None = None
+    metrics: dict[str, float | None] = field(default_factory=dict)
+    shares: dict[str, float] = field(default_factory=dict)
+    finished: bool = False
+
+    @property
+    def fraction(self) -> float:
+        return min(1.0, max(0.0, self.env_steps / self.total_steps)) if self.total_steps > 0 else 1.0
+
+    @property
+    def eta(self) -> float | None:
+        if not self.steps_per_second:
+            return None
+        return max(0, self.total_steps - self.env_steps) / self.steps_per_second
+
+
+def format_duration(seconds: float | None) -> str:
+    """`0:07`, `1:02:03`, `3d 04h`; `-:--` when it is not known."""
+    if seconds is None or not math.isfinite(seconds):
+        return "-:--"
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24}d {hours % 24:02d}h"
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
+
+
+def format_number(value: float | None) -> str:
+    """A metric in at most ten characters, with digits that do not jump about."""
+    if value is None or not math.isfinite(value):
+        return "nan"
+    size = abs(value)
+    if size and (size < 1e-3 or size >= 1e7):
+        return f"{value:.2e}"
+    if size < 10:
+        return f"{value:.4f}"
+    return f"{value:,.2f}" if size < 1000 else f"{value:,.0f}"
+
+
+def format_return(value: float | None) -> str:
+    """A score: one decimal, none once the number is long."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if abs(value) >= 1e9:
+        return f"{value:.2e}"
+    return f"{value:,.1f}" if abs(value) < 1e5 else f"{value:,.0f}"
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The course of `values` in `width` columns, each column the mean of its part."""
+    if width < 4 or len(values) < 2:
+        return ""  # fewer columns show no course
+    columns = min(width, len(values))
+    edges = [index * len(values) // columns for index in range(columns + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
+    low, high = min(means), max(means)
+    span = (high - low) or 1.0
+    return "".join("▁▂▃▄▅▆▇█"[min(7, int((mean - low) / span * 8))] for mean in means)
+
+
+def plain_line(snapshot: Snapshot) -> str:
+    """One line for logs and pipes."""
+    parts = [f"step {snapshot.env_steps:,} / {snapshot.total_steps:,}"]
+    if snapshot.mean_return is not None:
+        parts.append(f"return {format_return(snapshot.mean_return)}")
+    if snapshot.eval_mean is not None:
+        parts.append(f"eval {format_return(snapshot.eval_mean)}")
+    if snapshot.steps_per_second:
+        parts.append(f"{snapshot.steps_per_second:,.0f} steps/s")
+    parts.append(_clock(snapshot))
+    return "  ".join(parts)
+
+
+def _clock(snapshot: Snapshot) -> str:
+    if snapshot.finished:
+        return f"took {format_duration(snapshot.elapsed)}"
+    return f"eta {format_duration(snapshot.eta)}"
+
+
+def render(snapshot: Snapshot, width: int, height: int, *, ascii_only: bool, color: bool) -> RenderableType:
+    """The live display for a terminal of this size: a panel, or three short lines where that does not fit."""
+    if width < _PANEL_MINIMUM_WIDTH or height < _PANEL_MINIMUM_HEIGHT:
+        return _compact(snapshot, max(1, width - 1), ascii_only)
+    from rich import box
+    from rich.console import Group
+    from rich.panel import Panel
+    from rich.text import Text
+
+    outer = min(width, MAXIMUM_WIDTH)
+    inner = outer - 6
+    percent = f"{math.floor(snapshot.fraction * 100):d}%"
+    clock = Text.assemble((f"{percent:>6}", "bold"), "  ", (f"{_clock(snapshot):>12}", ""))
+    bar = _progress_bar(snapshot, inner - clock.cell_len, ascii_only)
+    speed = f"{snapshot.steps_per_second:,.0f} steps/s" if snapshot.steps_per_second else "- steps/s"
+    steps = f"{snapshot.env_steps:,} / {snapshot.total_steps:,} steps"
+    rows = [Text.assemble(bar, clock), _justified(Text(steps), Text(speed), inner, ascii_only), Text("")]
+    rows += _table(snapshot, inner, ascii_only)
+    if snapshot.shares:
+        rows += [Text(""), *_share_rows(snapshot, inner, ascii_only, color)]
+    for row in rows:
+        _fit(row, inner, ascii_only)
+    title = Text(snapshot.title)
+    title.stylize("bold default not dim")  # as a span: a panel lays its border style over the base style
+    return Panel(
+        Group(*rows),
+        title=title,
+        title_align="left",
+        box=box.ASCII if ascii_only else box.ROUNDED,
+        border_style="green" if snapshot.finished and snapshot.fraction >= 1.0 else "dim",
+        padding=(0, 2),
+        width=outer,
+    )
+
+
+def _compact(snapshot: Snapshot, width: int, ascii_only: bool) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    percent = f"{math.floor(snapshot.fraction * 100):>4d}%"
+    numbers = f"return {format_return(snapshot.mean_return)}"
+    speed = f"{snapshot.steps_per_second:,.0f} steps/s" if snapshot.steps_per_second else ""
+    for extra in (_clock(snapshot), speed):
+        if extra and len(numbers) + 2 + len(extra) <= width:
+            numbers += f"  {extra}"
+    bar = _progress_bar(snapshot, width - len(percent), ascii_only)
+    rows = [Text(snapshot.title, style="bold"), Text.assemble(bar, percent), Text(numbers)]
+    for row in rows:
+        _fit(row, width, ascii_only)
+    return Group(*rows)
+
+
+def _progress_bar(snapshot: Snapshot, width: int, ascii_only: bool) -> Text:
+    from rich.text import Text
+
+    width = max(0, width)
+    done = int(snapshot.fraction * width)
+    full, empty = ("#", "-") if ascii_only else ("━", "─")
+    return Text.assemble((full * done, "green"), (empty * (width - done), "dim"))
+
+
+def _table(snapshot: Snapshot, width: int, ascii_only: bool) -> list[Text]:
+    """Scores on the left, the learner's metrics on the right."""
+    from rich.text import Text
+
+    gap = 4
+    right_width = min((width - gap) // 2, 30)
+    left_width = width - gap - right_width
+    evaluation = Text(format_return(snapshot.eval_mean), style="bold")
+    if snapshot.eval_mean is not None and snapshot.eval_std is not None:
+        spread = f" {'+-' if ascii_only else '±'} {format_return(snapshot.eval_std)}"
+        if 12 + evaluation.cell_len + len(spread) <= left_width:
+            evaluation.append(spread, style="not bold")
+    latest = Text(format_return(snapshot.mean_return), style="bold")
+    if not ascii_only:
+        history = sparkline(snapshot.return_history, min(32, left_width - 14 - latest.cell_len))
+        latest.append(f"  {history}", style="not bold green")
+    scores = [
+        ("return", latest),
+        ("evaluation", evaluation),
+        ("best", Text(format_return(snapshot.eval_best), style="bold")),
+        ("episodes", Text("-" if snapshot.episodes is None else f"{snapshot.episodes:,}")),
+    ]
+    metrics = list(snapshot.metrics.items())[:_METRIC_ROWS]
+    rows = []
+    for index, (label, value) in enumerate(scores):
+        row = Text.assemble((f"{label:<12}", "dim"), value)
+        _fit(row, left_width, ascii_only)
+        row.pad_right(max(0, left_width - row.cell_len))
+        if index < len(metrics):
+            name, number = metrics[index]
+            words = Text(name.replace("_", " "), style="dim")
+            row.append(" " * gap)
+            row.append_text(_justified(words, Text(format_number(number)), right_width, ascii_only))
+        rows.append(row)
+    return rows
+
+
+def _share_rows(snapshot: Snapshot, width: int, ascii_only: bool, color: bool) -> list[Text]:
+    """Where the time goes: one bar in four parts and its legend, on one row where there is room."""
+    from rich.text import Text
+
+    parts = [max(0.0, snapshot.shares.get(name, 0.0)) for name, *_ in _SHARES]
+    total = sum(parts) or 1.0
+    glyphs = _ASCII_SHARE_GLYPHS if ascii_only else tuple("━" if color else share[3] for share in _SHARES)
+    legend = Text()
+    for (_, word, style, _), part, glyph in zip(_SHARES, parts, glyphs, strict=True):
+        legend.append("  " if legend else "")
+        legend.append("■" if color and not ascii_only else glyph, style=style)
+        legend.append(f" {word} {part / total * 100:.0f}%")
+    label = Text(f"{'time':<12}", style="dim")
+    one_row = width - label.cell_len - 2 - legend.cell_len >= 12
+    bar_width = width - label.cell_len - (2 + legend.cell_len if one_row else 0)
+    bar = Text()
+    edge = 0.0
+    for (_, _, style, _), part, glyph in zip(_SHARES, parts, glyphs, strict=True):
+        start, edge = edge, edge + part / total * bar_width
+        bar.append(glyph * (round(edge) - round(start)), style=style)
+    if one_row:
+        return [Text.assemble(label, bar, "  ", legend)]
+    indent = " " * label.cell_len if label.cell_len + legend.cell_len <= width else ""
+    return [Text.assemble(label, bar), Text.assemble(indent, legend)]
+
+
+def _justified(left: Text, right: Text, width: int, ascii_only: bool) -> Text:
+    """`left` and `right` at the two ends of `width`; the right one is kept whole."""
+    from rich.text import Text
+
+    _fit(left, max(0, width - right.cell_len - 1), ascii_only)
+    return Text.assemble(left, " " * max(1, width - left.cell_len - right.cell_len), right)
+
+
+def _fit(row: Text, width: int, ascii_only: bool) -> None:
+    row.no_wrap = True
+    row.truncate(width, overflow="crop" if ascii_only else "ellipsis")

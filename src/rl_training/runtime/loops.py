@@ -1,0 +1,174 @@
+"""The two training loops. Each is an iterator that yields `Progress` after every round.
+
+Logging, evaluation, checkpoints and stopping are the body of one `for` in workflows.py. All state is in
+attributes, so that a loop can be saved like anything else.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium.vector import VectorEnv
+
+from rl_training.algorithms.learner import Learner, UpdateResult
+from rl_training.algorithms.streams import Streams
+from rl_training.config.base import OnPolicyConfig, ReplayConfig
+from rl_training.config.train import TrainConfig
+from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
+from rl_training.envs.spaces import Spaces
+from rl_training.runtime.collector import Collector, Episode
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run stands after a round, and what the round brought."""
+
+    env_steps: int
+    updates: int
+    results: list[UpdateResult]
+    episodes: list[Episode]
+
+
+class Loop(ABC):
+    """Collect, learn, yield; until `total_timesteps`."""
+
+    def __init__(self, envs: VectorEnv, spaces: Spaces, learner: Learner, config: TrainConfig, streams: Streams):
+        self.learner, self.config, self.streams = learner, config, streams
+        self.collector = Collector(envs, spaces, learner, streams)
+        self.env_steps = 0
+        self.seconds_learning = 0.0
+
+    @abstractmethod
+    def round(self) -> Progress | None:
+        """One round, or None when the budget is spent."""
+
+    def __iter__(self) -> Iterator[Progress]:
+        while (progress := self.round()) is not None:
+            yield progress
+
+    def barrier(self) -> None:
+        """Cut every episode here, so that what follows depends on nothing but the saved state.
+
+        Env state cannot be captured in general. A checkpoint therefore cuts all episodes, in the run that goes
+        on just as in the run that is resumed, and both start new ones from the same derived seeds.
+        """
+
+    def restart_envs(self) -> None:
+        self.collector.reset(self.env_steps)
+
+    def learn(self, batch: Any) -> UpdateResult:
+        started = time.perf_counter()
+        self.learner.env_steps = self.env_steps
+        result = self.learner.update(batch)
+        self.seconds_learning += time.perf_counter() - started
+        return result
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"env_steps": self.env_steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.env_steps = int(state["env_steps"])
+
+
+class OnPolicyLoop(Loop):
+    """A fresh rollout, one update on it, and so on.
+
+    The budget is never exceeded: the last rollout shrinks to fit, and a remainder of less than a quarter of a
+    rollout is left unspent, because an update on a handful of steps does more harm than good.
+    """
+
+    def __init__(self, envs: VectorEnv, spaces: Spaces, learner: Learner, config: TrainConfig, streams: Streams):
+        super().__init__(envs, spaces, learner, config, streams)
+        assert isinstance(config.algo_kwargs, OnPolicyConfig)
+        self.num_steps = config.algo_kwargs.num_steps
+
+    def round(self) -> Progress | None:
+        remaining = (self.config.total_timesteps - self.env_steps) // self.collector.num_envs
+        num_steps = min(self.num_steps, remaining)
+        if num_steps < max(1, self.num_steps / 4) and (self.env_steps > 0 or num_steps == 0):
+            return None
+        self.learner.env_steps = self.env_steps
+        rollout, episodes = self.collector.collect(num_steps)
+        # Schedules go by the steps before this rollout: the last update then still has a learning rate above 0.
+        result = self.learn(rollout)
+        self.env_steps += int(rollout.valid.sum())
+        return Progress(self.env_steps, self.learner.updates, [result], episodes)
+
+
+class ReplayLoop(Loop):
+    """Steps go into the replay buffer; every `train_frequency` env steps, updates on batches from it."""
+
+    def __init__(self, envs: VectorEnv, spaces: Spaces, learner: Learner, config: TrainConfig, streams: Streams):
+        super().__init__(envs, spaces, learner, config, streams)
+        assert isinstance(config.algo_kwargs, ReplayConfig)
+        self.settings = settings = config.algo_kwargs
+        priorities = PriorityOptions(settings.priority_exponent, settings.priority_epsilon)
+        self.buffer = ReplayBuffer(
+            settings.buffer_size,
+            envs.num_envs,
+            spaces.observation_shape,
+            spaces.observation_dtype,
+            spaces.action_shape,
+            "float32" if spaces.action_kind == "box" else "int64",
+            gamma=settings.gamma,
+            n_step=settings.n_step,
+            prioritized=priorities if settings.prioritized else None,
+        )
+        self.last_round = 0
+
+    def round(self) -> Progress | None:
+        if self.env_steps + self.collector.num_envs > self.config.total_timesteps:
+            return None
+        self.learner.env_steps = self.env_steps
+        step = self.collector.step(random=self.env_steps < self.settings.learning_starts)
+        self.learner.observe(step.obs[step.valid])
+        self.buffer.add(
+            step.obs,
+            step.actions,
+            self.learner.shape_rewards(step.rewards),
+            step.next_obs,
+            step.terminated,
+            step.truncated,
+            step.valid,
+        )
+        self.env_steps += int(step.valid.sum())
+        results = [self._update() for _ in range(self._updates_due())]
+        return Progress(self.env_steps, self.learner.updates, results, step.episodes)
+
+    def _update(self) -> UpdateResult:
+        settings = self.settings
+        exponent = self.learner.scheduled(settings.importance_exponent) if settings.prioritized else None
+        batch = self.buffer.sample(settings.batch_size, self.streams["replay"], exponent)
+        result = self.learn(batch)
+        if result.priorities is not None and batch.indices is not None:
+            self.buffer.update_priorities(batch.indices, result.priorities)
+        return result
+
+    def _updates_due(self) -> int:
+        """Rounds that came due since the last ones, times the updates of each.
+
+        With more envs than `train_frequency`, one vector step brings several rounds at once, so the ratio of
+        updates to env steps is the same for any number of envs.
+        """
+        if self.env_steps < self.settings.learning_starts:
+            self.last_round = self.env_steps
+            return 0
+        rounds, _ = divmod(self.env_steps - self.last_round, self.settings.train_frequency)
+        self.last_round += rounds * self.settings.train_frequency
+        per_round = self.settings.gradient_steps
+        return rounds * (self.settings.train_frequency if per_round == -1 else per_round)
+
+    def barrier(self) -> None:
+        self.buffer.cut()
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"last_round": self.last_round, "buffer": self.buffer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.last_round = int(state["last_round"])
+        self.buffer.load_state_dict(state["buffer"])

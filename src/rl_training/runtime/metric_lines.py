@@ -1,0 +1,100 @@
+"""Metric lines: what a line may hold, and how the stream is read back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+import unicodedata
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rl_training.errors import CheckpointError
+
+METRICS_FILE = "metrics.jsonl"
+
+WALL_CLOCK_FIELDS: frozenset[str] = frozenset(
+    {"wall_seconds", "steps_per_second", "time_env", "time_act", "time_learn", "time_other"}
+)
+
+_TEXT_LIMIT = 500
+# Control, format (bidirectional overrides among them), surrogate, line and paragraph separator: each of
+# them can rewrite a terminal or break a line-based file.
+_UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+Line = dict[str, Any]
+
+
+def clean_text(text: str, limit: int = _TEXT_LIMIT) -> str:
+    """`text` without control characters, cut to `limit` characters."""
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(letter for letter in text if unicodedata.category(letter) not in _UNSAFE_CATEGORIES)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def clean_line(line: Mapping[str, Any]) -> Line:
+    """A copy of `line` that is strict JSON: plain numbers, safe strings, `None` for what is not finite."""
+    return {clean_text(str(key)): _clean_value(key, value) for key, value in line.items()}
+
+
+def _clean_value(key: object, value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, Mapping):
+        return {clean_text(str(name)): _clean_value(name, item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_clean_value(key, item) for item in value]
+    if hasattr(value, "tolist"):  # numpy and torch, without importing either; a scalar gives a plain number
+        return _clean_value(key, value.tolist())
+    raise TypeError(f"metric {key!r} has type {type(value).__name__}, which cannot be written as JSON")
+
+
+def without_wall_clock(line: Mapping[str, Any]) -> Line:
+    """The part of a line that two equal runs have in common."""
+    return {key: value for key, value in line.items() if key not in WALL_CLOCK_FIELDS}
+
+
+def read_metrics(run_dir: Path | str) -> list[Line]:
+    """All lines of a run; a torn last line (a killed writer) is left out; no file means no lines."""
+    return list(iterate_lines(Path(run_dir) / METRICS_FILE))
+
+
+def iterate_lines(path: Path) -> Iterator[Line]:
+    """The lines of one stream, read as they are asked for."""
+    if not path.exists():
+        return
+    broken_at = 0
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            if broken_at:
+                raise CheckpointError(
+                    f"{path}: line {broken_at} is not a JSON object; remove that line, or restore the file"
+                )
+            try:
+                line = json.loads(raw)
+            except ValueError:
+                line = None
+            if isinstance(line, dict):
+                yield line
+            else:
+                broken_at = number
+
+
+def reason(error: BaseException) -> str:
+    """The first line of an error, safe to print."""
+    text = clean_text(str(error).strip().partition("\n")[0])
+    return text or type(error).__name__
+
+
+def warn(text: str) -> None:
+    """One line to stderr, which may be closed or absent."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"warning: {text}\n")
+            sys.stderr.flush()

@@ -1,0 +1,342 @@
+"""The rooms of the package and their rules, checked on the syntax tree: nothing here trains anything."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rl_training.config.train import ModelConfig, TrainConfig
+from rl_training.experiment.registry import ALGORITHMS, get_config_class
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "rl_training"
+MAX_LINES = 400
+
+# The longest matching prefix decides. Imports go to a lower number, or stay within one layer.
+LAYERS = {
+    "rl_training": 5,  # the package itself only hands out what api/ has
+    "rl_training._version": 0,
+    "rl_training.errors": 0,
+    "rl_training.assets": 0,
+    "rl_training.config": 1,
+    "rl_training.models": 1,
+    "rl_training.data": 1,
+    "rl_training.envs": 1,
+    "rl_training.algorithms": 2,
+    "rl_training.contrib.recurrent_ppo": 2,
+    "rl_training.runtime": 3,
+    "rl_training.experiment": 4,
+    "rl_training.contrib": 5,
+    "rl_training.api": 5,
+    "rl_training.cli": 6,
+    "rl_training.__main__": 6,
+}
+# In experiment/ by name, but anyone may import them; so they may not pull in anything heavy themselves.
+LEAVES = {"rl_training.experiment.registry", "rl_training.experiment.config"}
+LEAF_ROOMS = ("rl_training.errors", "rl_training._version", "rl_training.assets", "rl_training.config")
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"), str(MODULES[module]))
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` of a chain of attributes, or an empty string."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        base = dotted(node.value)
+        return f"{base}.{node.attr}" if base else ""
+    return ""
+
+
+def place(module: str, node: ast.AST) -> str:
+    return f"{MODULES[module].relative_to(ROOT)}:{getattr(node, 'lineno', '?')}"
+
+
+def longest_prefix(name: str, prefixes: dict[str, int]) -> str:
+    return max((p for p in prefixes if name == p or name.startswith(p + ".")), key=len)
+
+
+def imported_modules(module: str) -> Iterator[tuple[str, ast.AST]]:
+    """Modules of the package that `module` imports: at the top, in functions, for typing, or by string."""
+    is_package = MODULES[module].name == "__init__.py"
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "rl_training":
+                    yield alias.name, node
+        elif isinstance(node, ast.ImportFrom):
+            source = node.module or ""
+            if node.level:
+                parents = module.split(".")
+                parents = parents[: len(parents) - node.level + (1 if is_package else 0)]
+                source = ".".join([*parents, source]).rstrip(".")
+            if source.split(".")[0] == "rl_training":
+                for alias in node.names:
+                    whole = f"{source}.{alias.name}"
+                    yield (whole if whole in MODULES else source), node
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and module != "rl_training.experiment.registry"  # its table of addresses is what makes it a leaf
+            and re.fullmatch(r"rl_training(\.\w+)+(:\w+)?", node.value)
+        ):
+            target = node.value.split(":")[0]
+            if target in MODULES:
+                yield target, node
+
+
+def test_imports_point_downward() -> None:
+    wrong = []
+    for module in MODULES:
+        own_layer = LAYERS[longest_prefix(module, LAYERS)]
+        for target, node in imported_modules(module):
+            if target in LEAVES or target == module:
+                continue
+            if module in LEAVES or module.startswith("rl_training.config"):
+                allowed = target.startswith(LEAF_ROOMS)
+            else:
+                allowed = LAYERS[longest_prefix(target, LAYERS)] <= own_layer
+            if not allowed:
+                wrong.append(f"{place(module, node)}: {module} may not import {target}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_rooms_of_the_lowest_layer_have_no_cycle() -> None:
+    rooms = {name for name, layer in LAYERS.items() if layer <= 1}
+    reaches: dict[str, set[str]] = {room: set() for room in rooms}
+    for module in MODULES:
+        room = longest_prefix(module, LAYERS)
+        if room in rooms:
+            targets = {t for t, _ in imported_modules(module) if t not in LEAVES}
+            reaches[room] |= {longest_prefix(t, LAYERS) for t in targets} - {room}
+    for _ in rooms:
+        for room in rooms:
+            reaches[room] |= {far for near in reaches[room] & rooms for far in reaches[near]}
+    assert [room for room in sorted(rooms) if room in reaches[room]] == []
+
+
+def test_every_module_is_inside_a_package() -> None:
+    folders = {path.parent for path in MODULES.values()}
+    assert [str(f.relative_to(ROOT)) for f in sorted(folders) if not (f / "__init__.py").exists()] == []
+
+
+def test_light_modules_import_neither_torch_nor_gymnasium() -> None:
+    light = ["rl_training", "rl_training.api", "rl_training.algorithms", "rl_training.cli", *sorted(LEAVES)]
+    program = (
+        "import importlib, sys\n"
+        f"for name in {light!r}:\n"
+        "    importlib.import_module(name)\n"
+        "    heavy = {'torch', 'gymnasium'} & set(sys.modules)\n"
+        "    assert not heavy, f'{name} imports {heavy}'\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+
+
+def top_level_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """What runs at import, the bodies of classes, `if`, `for` and `try` included."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, ast.If) and "__name__" not in ast.unparse(statement.test):
+            yield from top_level_statements(statement.body + statement.orelse)
+        elif isinstance(statement, ast.Try):
+            yield from top_level_statements(statement.body + statement.orelse + statement.finalbody)
+            for handler in statement.handlers:
+                yield from top_level_statements(handler.body)
+        elif isinstance(statement, (ast.ClassDef, ast.For)):
+            yield from top_level_statements(statement.body)
+
+
+def test_importing_does_no_work() -> None:
+    # Filling the tables of the package's own classes and command line; nothing outside is changed by them.
+    declarations = {"add_typer", "command", "callback", "register", "add_implicit_resolver"}
+    wrong = []
+    for module in MODULES:
+        for statement in top_level_statements(tree(module).body):
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+                call = statement.value.func
+                if isinstance(call, ast.Attribute) and call.attr in declarations:
+                    continue
+                wrong.append(f"{place(module, statement)}: {ast.unparse(statement)}")
+            elif isinstance(statement, (ast.While, ast.With)):
+                wrong.append(f"{place(module, statement)}: {type(statement).__name__} at the top level")
+            elif isinstance(statement, ast.Assign) and "os.environ" in ast.unparse(statement):
+                wrong.append(f"{place(module, statement)}: the environment is read or written at import")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_trainers_hold_no_loop() -> None:
+    trainers = [m for m in MODULES if m.startswith("rl_training.runtime.") and m.endswith("_trainer")]
+    assert trainers, "no trainer files found"
+    loops = (ast.For, ast.While, ast.AsyncFor)
+    assert [place(m, node) for m in trainers for node in ast.walk(tree(m)) if isinstance(node, loops)] == []
+
+
+def test_nothing_can_execute_code_from_a_file() -> None:
+    modules = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
+    calls = {"eval", "exec", "torch.load", "torch.save", "yaml.unsafe_load", "yaml.full_load"}
+    wrong = []
+    for module in MODULES:
+        for node in ast.walk(tree(module)):
+            if isinstance(node, ast.Import):
+                found = bool({alias.name.split(".")[0] for alias in node.names} & modules)
+            elif isinstance(node, ast.ImportFrom):
+                names = {f"{node.module}.{alias.name}" for alias in node.names}
+                found = (node.module or "").split(".")[0] in modules or bool(names & calls)
+            elif isinstance(node, ast.Call):
+                options = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+                found = dotted(node.func) in calls or options.get("allow_pickle", "False") != "False"
+            else:
+                found = False
+            if found:
+                wrong.append(f"{place(module, node)}: {ast.unparse(node)}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_files_fit_on_a_few_screens() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES.values()}
+    assert {name: count for name, count in lengths.items() if count >= MAX_LINES} == {}
+
+
+def uses_of_global_randomness(node: ast.AST, forked: bool = False) -> Iterator[ast.AST]:
+    seeding = {"manual_seed", "seed", "set_rng_state", "manual_seed_all"}
+    drawing = {"rand", "randn", "randint", "randperm", "normal", "multinomial", "bernoulli"}
+    drawing |= {"rand_like", "randn_like", "randint_like"}
+    own_generators = {"default_rng", "Generator", "SeedSequence", "BitGenerator", "PCG64", "Philox"}
+    if isinstance(node, ast.With):
+        forked = forked or any("fork_rng" in ast.unparse(item.context_expr) for item in node.items)
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        origin = node.module if isinstance(node, ast.ImportFrom) else None
+        if origin == "random" or (origin is None and any(alias.name == "random" for alias in node.names)):
+            yield node
+    elif isinstance(node, ast.Call):
+        name = dotted(node.func)
+        room, _, function = name.rpartition(".")
+        if room in ("np.random", "numpy.random"):
+            if function not in own_generators:
+                yield node
+        elif room.split(".")[0] == "torch" and not forked:
+            generator = any(keyword.arg == "generator" for keyword in node.keywords)
+            if function in seeding or (room == "torch" and function in drawing and not generator):
+                yield node
+    for child in ast.iter_child_nodes(node):
+        yield from uses_of_global_randomness(child, forked)
+
+
+def test_global_random_state_is_never_touched() -> None:
+    found = [(m, node) for m in MODULES for node in uses_of_global_randomness(tree(m))]
+    wrong = [f"{place(m, node)}: {ast.unparse(node)}" for m, node in found]
+    assert not wrong, "\n".join(wrong)
+
+
+def attributes_read(module: str) -> set[str]:
+    """Names read as attributes of something other than a bare `self`: an object's own copy proves nothing."""
+    return {
+        node.attr
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and not (isinstance(node.value, ast.Name) and node.value.id == "self")
+    }
+
+
+def read_outside_config(but_not: set[str]) -> set[str]:
+    own = {f"rl_training.algorithms.{name}" for name in but_not}
+    own |= {f"rl_training.runtime.{name}_trainer" for name in but_not}
+    modules = [m for m in MODULES if not m.startswith("rl_training.config") and m not in own]
+    return set().union(*(attributes_read(module) for module in modules))
+
+
+@pytest.mark.parametrize("config", [TrainConfig, ModelConfig])
+def test_every_run_field_is_read(config: type[TrainConfig] | type[ModelConfig]) -> None:
+    unread = set(config.model_fields) - read_outside_config(but_not=set())
+    assert not unread, f"{config.__name__}: nothing reads {', '.join(sorted(unread))}"
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_field_is_read(algorithm: str) -> None:
+    """A read in another algorithm's own file does not count: this one would still ignore the field."""
+    read = read_outside_config(but_not=set(ALGORITHMS) - {algorithm})
+    unread = set(get_config_class(algorithm).model_fields) - read
+    assert not unread, f"{algorithm}: nothing reads {', '.join(sorted(unread))}"
+
+
+def defined_names(path: Path) -> set[str]:
+    if not path.exists():
+        return set()
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    named = {n.name for n in body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+    assigned = {dotted(t) for n in body if isinstance(n, ast.Assign) for t in n.targets}
+    return named | assigned | {dotted(n.target) for n in body if isinstance(n, ast.AnnAssign)}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_algorithm_has_every_surface(algorithm: str) -> None:
+    entry = ALGORITHMS[algorithm]
+    class_name = entry.learner.split(":")[1]
+    missing = []
+
+    required = {
+        PACKAGE / "algorithms" / f"{algorithm}.py": {f"{algorithm}_loss", class_name},
+        PACKAGE / "runtime" / f"{algorithm}_trainer.py": {f"train_{algorithm}", entry.spec.split(":")[1]},
+        PACKAGE / "api" / "algorithms.py": {class_name},
+    }
+    for path, names in required.items():
+        missing += [f"{name} in {path.relative_to(ROOT)}" for name in sorted(names - defined_names(path))]
+
+    learner = f"rl_training.algorithms.{algorithm}"
+    targets = [target for target, _ in imported_modules(learner)] if learner in MODULES else []
+    if not any(target.startswith("rl_training.models") for target in targets):
+        missing.append("a model from rl_training/models")
+
+    presets = sorted((ROOT / "configs" / algorithm).glob("*.yaml"))
+    if not presets:
+        missing.append(f"configs/{algorithm}/<env>.yaml")
+    named = {path: yaml.safe_load(path.read_text())["algo"] for path in presets}
+    missing += [f"algo: {algorithm} in {path.name}" for path in presets if named[path] != algorithm]
+    if not sorted((ROOT / "examples").glob(f"{algorithm}_*_reference.py")):
+        missing.append(f"examples/{algorithm}_<env>_reference.py")
+
+    # The shared files have one row per algorithm; an algorithm may have a file of its own instead.
+    tests = {
+        f"test_{algorithm}_update.py": [],
+        f"test_{algorithm}_trainer_smoke.py": [f"test_{algorithm}_trainer.py", "test_trainer_smoke.py"],
+        f"test_{algorithm}_reference_script.py": ["test_reference_script.py"],
+    }
+    for name, instead in tests.items():
+        if not any((ROOT / "tests" / choice).exists() for choice in [name, *instead]):
+            missing.append(f"tests/{name}")
+    assert not missing, f"{algorithm} lacks: {'; '.join(missing)}"
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_algorithm_is_exported(algorithm: str) -> None:
+    class_name = ALGORITHMS[algorithm].learner.split(":")[1]
+    package, api, algorithms = (
+        importlib.import_module(name) for name in ("rl_training", "rl_training.api", "rl_training.algorithms")
+    )
+    assert getattr(package, class_name) is getattr(api, class_name)
+    assert getattr(algorithms, class_name).__module__ == f"rl_training.algorithms.{algorithm}"
+    assert callable(getattr(algorithms, class_name).update)
+    for method in ("learn", "predict", "evaluate", "save", "load"):
+        assert callable(getattr(getattr(package, class_name), method)), f"{class_name}.{method}"
