@@ -1,4 +1,4 @@
-"""The replay buffer: n-step windows, uniform draws, storage, exact restore. Priorities: see test_sum_tree.py."""
+"""The replay buffer: n-step windows, uniform draws, storage, restore. For priorities see test_sum_tree.py."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ def make_buffer(capacity: int, num_envs: int = 1, **options: object) -> ReplayBu
 
 
 def add_steps(buffer: ReplayBuffer, steps: list[Step]) -> None:
-    columns = [np.array(column) for column in zip(*map(astuple, steps), strict=True)]
-    obs, actions, rewards, next_obs, *flags = columns
+    obs, actions, rewards, next_obs, *flags = map(np.array, zip(*map(astuple, steps), strict=True))
     buffer.add(obs[:, None], actions, rewards, next_obs[:, None], *flags)
 
 
@@ -96,8 +95,11 @@ def sample_all(buffer: ReplayBuffer, importance_exponent: float | None = None) -
     batch = buffer.sample(40 * buffer.capacity, np.random.default_rng(0), importance_exponent)
     assert batch.indices is not None
     firsts = {int(index): position for position, index in enumerate(batch.indices)}
-    columns = (batch.obs, batch.actions, batch.rewards, batch.next_obs, batch.discounts)
-    return {index: Transitions(*(column[at] for column in columns)) for index, at in firsts.items()}
+    obs, actions, rewards = batch.obs, batch.actions, batch.rewards
+    return {
+        index: Transitions(obs[at], actions[at], rewards[at], batch.next_obs[at], batch.discounts[at])
+        for index, at in firsts.items()
+    }
 
 
 def in_order(buffer: ReplayBuffer, name: str) -> list[float]:
@@ -111,9 +113,6 @@ def assert_same_batch(left: Transitions, right: Transitions) -> None:
         assert (ours is None) == (theirs is None), field.name
         if ours is not None:
             assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes(), field.name
-
-
-# n-step windows
 
 
 def test_n_step_fixture_with_a_termination() -> None:
@@ -216,16 +215,6 @@ def test_windows_match_two_slow_references_on_random_histories(seed: int, n_step
         assert target == pytest.approx(recursive_target(held, row, env, n_step, gamma), rel=1e-5, abs=1e-5)
 
 
-# Uniform draws
-
-
-def assert_uniform(counts: np.ndarray) -> None:
-    expected = counts.sum() / len(counts)
-    chi_square = ((counts - expected) ** 2 / expected).sum()
-    freedom = len(counts) - 1
-    assert chi_square < freedom + 4.0 * math.sqrt(2.0 * freedom)
-
-
 @pytest.mark.parametrize("valid_share", [1.0, 0.8, 0.1])
 @pytest.mark.parametrize("rows", [30, 75])
 def test_draws_are_uniform_over_the_valid_rows(valid_share: float, rows: int) -> None:
@@ -237,11 +226,11 @@ def test_draws_are_uniform_over_the_valid_rows(valid_share: float, rows: int) ->
     drawable = np.zeros((50, 2), dtype=bool)
     for row in range(max(0, rows - 50), rows):
         drawable[row % 50] = valid[row]
-    indices = buffer.sample(60_000, rng).indices
-    assert indices is not None
-    counts = np.bincount(indices, minlength=100)
+    counts = np.bincount(np.asarray(buffer.sample(60_000, rng).indices), minlength=100)
     assert (counts[~drawable.reshape(-1)] == 0).all()
-    assert_uniform(counts[drawable.reshape(-1)])
+    expected, freedom = 60_000 / drawable.sum(), drawable.sum() - 1
+    chi_square = ((counts[drawable.reshape(-1)] - expected) ** 2 / expected).sum()
+    assert chi_square < freedom + 4.0 * math.sqrt(2.0 * freedom)
 
 
 def test_the_same_generator_state_gives_the_same_batch() -> None:
@@ -261,9 +250,6 @@ def test_a_batch_is_a_copy_that_later_rows_do_not_change() -> None:
     before = batch.obs.clone()
     add_chain(buffer, [7, 7, 7, 7])
     assert torch.equal(batch.obs, before)
-
-
-# Storage
 
 
 @pytest.mark.parametrize("prioritized", [False, True])
@@ -304,16 +290,12 @@ def test_batches_have_the_types_that_learners_expect(given: type, stored: torch.
 def test_a_step_of_the_wrong_shape_is_refused_instead_of_broadcast() -> None:
     buffer = make_buffer(8, num_envs=2)
     flags = np.zeros(2, bool)
-    with pytest.raises(ValueError, match="shapes"):
-        buffer.add(np.zeros(1), np.zeros(2), np.zeros(2), np.zeros(1), flags, flags)
-    with pytest.raises(ValueError, match="shapes"):
-        buffer.add(np.zeros((2, 1)), np.zeros(2), np.zeros(()), np.zeros((2, 1)), flags, flags)
+    for obs, rewards in [(np.zeros(1), np.zeros(2)), (np.zeros((2, 1)), np.zeros(()))]:
+        with pytest.raises(ValueError, match="shapes"):
+            buffer.add(obs, np.zeros(2), rewards, obs, flags, flags)
     with pytest.raises(ValueError, match="at least 1"):
         make_buffer(8, n_step=0)
     assert len(buffer) == buffer.rows_written == 0
-
-
-# Restore
 
 
 def train_on(buffer: ReplayBuffer, rows: list[list[Step]], rng: np.random.Generator) -> list[Transitions]:
@@ -345,17 +327,15 @@ def test_a_restored_buffer_goes_on_exactly_like_the_one_that_was_saved(
         segments[exported] = original.export_rows(exported, original.rows_written)
         exported = original.rows_written
     state = original.state_dict()
-    priorities = state.pop("priorities", None)
-    state = json.loads(json.dumps(state))
-    if priorities is not None:
-        state["priorities"] = priorities.copy()
+    arrays = {"priorities": state.pop("priorities")} if prioritized else {}
+    state = json.loads(json.dumps(state)) | arrays
 
     restored = build()
     fill(restored, 7)  # what was in it before must not show
     restored.load_state_dict(state)
-    for start, arrays in segments.items():
-        if start + len(arrays["rewards"]) > restored.oldest_row:
-            restored.import_rows(start, arrays)
+    for start, rows in segments.items():
+        if start + len(rows["rewards"]) > restored.oldest_row:
+            restored.import_rows(start, rows)
 
     assert len(restored) == len(original)
     assert (restored.rows_written, restored.oldest_row) == (original.rows_written, original.oldest_row)
@@ -407,13 +387,13 @@ def test_rows_that_do_not_fit_are_refused_by_name() -> None:
     buffer = make_buffer(8, 2)
     fill(buffer, 3)
     rows = buffer.export_rows(0, 3)
-    with pytest.raises(ValueError, match="truncated is missing"):
-        buffer.import_rows(0, {name: array for name, array in rows.items() if name != "truncated"})
-    with pytest.raises(ValueError, match="rewards is float64"):
-        buffer.import_rows(0, {**rows, "rewards": rows["rewards"].astype(np.float64)})
-    with pytest.raises(ValueError, match="obs is float32"):
-        buffer.import_rows(0, {**rows, "obs": rows["obs"][:, :1]})
-    with pytest.raises(ValueError, match="only 3 rows"):
-        buffer.import_rows(1, rows)
-    with pytest.raises(ValueError, match="do not fit"):
-        buffer.import_rows(0, {**rows, "valid": rows["valid"][:2]})
+    lacking = {name: array for name, array in rows.items() if name != "truncated"}
+    for message, start, arrays in [
+        ("truncated is missing", 0, lacking),
+        ("rewards is float64", 0, {**rows, "rewards": rows["rewards"].astype(np.float64)}),
+        ("obs is float32", 0, {**rows, "obs": rows["obs"][:, :1]}),
+        ("only 3 rows", 1, rows),
+        ("do not fit", 0, {**rows, "valid": rows["valid"][:2]}),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            buffer.import_rows(start, arrays)

@@ -1,4 +1,4 @@
-"""The sum tree (sums that do not drift, never a leaf of priority 0) and the prioritised replay built on it."""
+"""The sum tree (sums that do not drift, never a leaf of priority 0) and prioritised replay, built on it."""
 
 from __future__ import annotations
 

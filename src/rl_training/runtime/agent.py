@@ -1,0 +1,98 @@
+"""An agent: a learner with the spaces and the config it was made for, ready to act on raw observations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rl_training.algorithms.learner import Learner
+from rl_training.algorithms.streams import Streams
+from rl_training.config.train import TrainConfig
+from rl_training.envs.factory import make_env
+from rl_training.envs.spaces import Spaces
+from rl_training.errors import CheckpointError, EnvironmentProblem, RLTrainingError
+from rl_training.experiment.registry import get_spec
+from rl_training.runtime.checkpoint import Checkpoint
+from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
+
+CALLABLE_PREFIX = "callable:"
+
+
+@dataclass
+class Agent:
+    learner: Learner
+    spaces: Spaces
+    config: TrainConfig
+
+    def env_maker(self, env: str | Callable[[], gym.Env[Any, Any]] | None = None) -> Callable[[], gym.Env[Any, Any]]:
+        """Makes single envs for evaluation and play: the run's own, or another one with the same spaces."""
+        source = self.config.env_id if env is None else env
+        if isinstance(source, str) and source.startswith(CALLABLE_PREFIX):
+            raise EnvironmentProblem(
+                f"{source.removeprefix(CALLABLE_PREFIX)} was given as a Python object and cannot be made again "
+                f"from its name: pass env="
+            )
+        return lambda: make_env(source, self.config.env_kwargs if env is None else None)
+
+
+def load_agent(checkpoint: Checkpoint) -> Agent:
+    """Rebuild the learner from what the checkpoint holds. Needs no env and no second file."""
+    config = TrainConfig.model_validate(checkpoint.config)
+    try:
+        spaces = Spaces.from_json(checkpoint.state["spaces"])
+        learner = get_spec(checkpoint.algorithm).learner(spaces, config, Streams(config.seed))
+        restore_learner(learner, checkpoint)
+    except (KeyError, ValueError, TypeError) as error:
+        raise CheckpointError(f"{checkpoint.path}: does not fit {checkpoint.algorithm}: {error}") from None
+    return Agent(learner, spaces, config)
+
+
+def restore_learner(learner: Learner, checkpoint: Checkpoint) -> None:
+    """Load a learner's state; a model of another shape is one clear line."""
+    try:
+        learner.load_state_dict(checkpoint.state["learner"])
+    except RLTrainingError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{checkpoint.path}: does not fit this {checkpoint.algorithm}: {reason}") from None
+
+
+def evaluate_agent(
+    agent: Agent,
+    *,
+    episodes: int = 10,
+    seed: int = DEFAULT_SEED,
+    deterministic: bool = True,
+    env: str | Callable[[], gym.Env[Any, Any]] | None = None,
+) -> EvalResult:
+    return evaluate(
+        agent.learner,
+        agent.spaces,
+        agent.env_maker(env),
+        episodes=episodes,
+        seed=seed,
+        deterministic=deterministic,
+    )
+
+
+def predict(
+    agent: Agent,
+    observation: Any,
+    *,
+    deterministic: bool = True,
+    state: Any = None,
+    episode_start: np.ndarray | None = None,
+) -> tuple[Any, Any]:
+    """Actions in the env's own units for one raw observation or a batch of them, and the next memory."""
+    batched = agent.spaces.is_batched(observation)
+    encoded = agent.spaces.encode(observation if batched else [observation])
+    action = agent.learner.act(
+        np.ascontiguousarray(encoded), explore=not deterministic, episode_starts=episode_start, memory=state
+    )
+    env_actions = agent.spaces.to_env_actions(action.actions)
+    return (env_actions if batched else env_actions[0]), action.memory

@@ -1,0 +1,80 @@
+"""Evaluation: full episodes on envs of their own, with raw returns and no effect on training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rl_training.algorithms.learner import Learner
+from rl_training.envs.spaces import Spaces
+
+DEFAULT_SEED = 10_000
+MOST_ENVS_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    """Raw, undiscounted returns of the episodes, in the order of their seeds."""
+
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+
+    @property
+    def mean_return(self) -> float:
+        return float(np.mean(self.returns))
+
+    @property
+    def std_return(self) -> float:
+        return float(np.std(self.returns))
+
+    def summary(self) -> dict[str, Any]:
+        return {"mean_return": self.mean_return, "std_return": self.std_return, "episodes": len(self.returns)}
+
+
+def evaluate(
+    learner: Learner,
+    spaces: Spaces,
+    make_env: Callable[[], gym.Env[Any, Any]],
+    *,
+    episodes: int,
+    seed: int = DEFAULT_SEED,
+    deterministic: bool = True,
+) -> EvalResult:
+    """Play `episodes` episodes; episode i is reset with `seed` + i.
+
+    Several envs run side by side so that acting is batched. A slot that runs out of episodes stays where it is
+    and is ignored: rows keep their place, which is what a recurrent policy needs.
+    """
+    envs = [make_env() for _ in range(min(episodes, MOST_ENVS_AT_ONCE))]
+    try:
+        returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
+        playing = list(range(len(envs)))  # the episode each slot plays; -1 when it has none left
+        observations = [env.reset(seed=seed + i)[0] for i, env in enumerate(envs)]
+        following = len(envs)
+        starts, memory = np.ones(len(envs), bool), None
+        while any(episode >= 0 for episode in playing):
+            action = learner.act(
+                spaces.encode(observations), explore=not deterministic, episode_starts=starts, memory=memory
+            )
+            memory, starts = action.memory, np.zeros(len(envs), bool)
+            env_actions = spaces.to_env_actions(action.actions)
+            for slot, episode in enumerate(playing):
+                if episode < 0:
+                    continue
+                observations[slot], reward, terminated, truncated, _ = envs[slot].step(env_actions[slot])
+                returns[episode] += float(reward)
+                lengths[episode] += 1
+                if terminated or truncated:
+                    playing[slot] = following if following < episodes else -1
+                    following += 1
+                    starts[slot] = True
+                    if playing[slot] >= 0:
+                        observations[slot], _ = envs[slot].reset(seed=seed + playing[slot])
+        return EvalResult(tuple(returns.tolist()), tuple(lengths.tolist()))
+    finally:
+        for env in envs:
+            env.close()

@@ -1,0 +1,112 @@
+"""Saving a running loop, and putting a saved one back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rl_training.config.train import TrainConfig
+from rl_training.envs.spaces import Spaces
+from rl_training.errors import CheckpointError
+from rl_training.runtime.agent import restore_learner
+from rl_training.runtime.checkpoint import (
+    Checkpoint,
+    SegmentRef,
+    apply_retention,
+    checkpoint_path,
+    list_checkpoints,
+    read_segment,
+    replay_directory,
+    save_checkpoint,
+    write_segment,
+)
+from rl_training.runtime.durable_files import discard
+from rl_training.runtime.loops import Loop, ReplayLoop
+from rl_training.runtime.metrics import MetricWindow
+
+
+class RunSaver:
+    """Writes a run's checkpoints. Replay rows go into append-only segments, so a save costs what is new."""
+
+    def __init__(self, run_dir: Path, config: TrainConfig, spaces: Spaces, loop: Loop, window: MetricWindow):
+        self.run_dir, self.config, self.spaces, self.loop, self.window = run_dir, config, spaces, loop, window
+        self.best_return: float | None = None
+        self.number = 0
+        self.failures = 0
+        self.saved_at: int | None = None
+        self._segments: list[SegmentRef] = []
+
+    def save(self, metrics_offset: int, *, exact: bool) -> Path:
+        """Cut all episodes, save everything, start new ones: the barrier that makes resuming exact."""
+        self.loop.barrier()
+        state = self._agent_state() | {
+            "loop": self.loop.state_dict(),
+            "window": self.window.state_dict(),
+            "best_return": self.best_return,
+            "metrics_offset": metrics_offset,
+        }
+        path = save_checkpoint(
+            checkpoint_path(self.run_dir, "resume", self.loop.env_steps),
+            state=state,
+            exact=exact,
+            segments=self._new_segments(),
+            **self._common(),
+        )
+        self.number += 1
+        self.saved_at = self.loop.env_steps
+        apply_retention(self.run_dir, self.config.keep_checkpoints)
+        return path
+
+    def save_best(self, mean_return: float) -> Path | None:
+        """Keep the agent if it beats the best so far. Not a barrier: it is for acting, not for resuming."""
+        if self.best_return is not None and mean_return <= self.best_return:
+            return None
+        self.best_return = mean_return
+        path = checkpoint_path(self.run_dir, "agent", self.loop.env_steps)
+        return save_checkpoint(path, state=self._agent_state(), kind="agent", **self._common())
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Put the state back; later checkpoints of a branch that is abandoned here make way."""
+        state = checkpoint.state
+        restore_learner(self.loop.learner, checkpoint)
+        try:
+            self.loop.load_state_dict(state["loop"])
+            self.window.load_state_dict(state["window"])
+            self._restore_replay(checkpoint)
+        except (KeyError, ValueError, TypeError) as error:
+            raise CheckpointError(f"{checkpoint.path}: cannot be resumed: {error}") from None
+        self.best_return = state["best_return"]
+        self.number = checkpoint.number + 1
+        self.saved_at = self.loop.env_steps
+        self._segments = list(checkpoint.segments)
+        for path in list_checkpoints(self.run_dir):
+            if int(path.name.split("-")[1]) > checkpoint.env_steps:
+                discard(path)
+
+    def _agent_state(self) -> dict[str, Any]:
+        return {"spaces": self.spaces.to_json(), "learner": self.loop.learner.state_dict()}
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "algorithm": self.config.algo,
+            "config": self.config.model_dump(mode="json"),
+            "env_steps": self.loop.env_steps,
+            "number": self.number,
+        }
+
+    def _new_segments(self) -> list[SegmentRef]:
+        if not isinstance(self.loop, ReplayLoop):
+            return []
+        buffer = self.loop.buffer
+        start = max([buffer.oldest_row, *(ref.stop for ref in self._segments)])
+        if start < buffer.rows_written:
+            rows = buffer.export_rows(start, buffer.rows_written)
+            self._segments.append(write_segment(self.run_dir / "replay", start, buffer.rows_written, rows))
+        self._segments = [ref for ref in self._segments if ref.stop > buffer.oldest_row]
+        return self._segments
+
+    def _restore_replay(self, checkpoint: Checkpoint) -> None:
+        if not isinstance(self.loop, ReplayLoop):
+            return
+        for ref in checkpoint.segments:
+            self.loop.buffer.import_rows(ref.start, read_segment(replay_directory(checkpoint.path), ref))

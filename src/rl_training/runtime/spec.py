@@ -1,0 +1,48 @@
+"""The record that ties an algorithm's parts together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rl_training.algorithms.learner import Learner
+from rl_training.config.base import AlgorithmConfig
+from rl_training.envs.spaces import ActionKind, Spaces
+from rl_training.errors import EnvironmentProblem
+from rl_training.experiment.registry import algorithm_names, get_spec
+from rl_training.runtime.agent import evaluate_agent, load_agent, predict
+from rl_training.runtime.loops import Loop
+
+DISCRETE: tuple[ActionKind, ...] = ("discrete",)
+CONTINUOUS: tuple[ActionKind, ...] = ("box",)
+EVERY_ACTION: tuple[ActionKind, ...] = ("discrete", "multi_discrete", "multi_binary", "box")
+
+SPACE_NAMES = {"discrete": "Discrete", "multi_discrete": "MultiDiscrete", "multi_binary": "MultiBinary", "box": "Box"}
+
+
+@dataclass(frozen=True)
+class AlgorithmSpec:
+    """Name, parts and hooks of one algorithm; declared in `runtime/<name>_trainer.py`."""
+
+    name: str
+    title: str
+    paper: str
+    config: type[AlgorithmConfig]
+    learner: type[Learner]
+    loop: type[Loop]
+    actions: tuple[ActionKind, ...]
+    load: Any = field(default=load_agent)
+    evaluate: Any = field(default=evaluate_agent)
+    predict: Any = field(default=predict)
+
+    def check_spaces(self, spaces: Spaces, env_id: str) -> None:
+        """Refuse an env whose actions this algorithm cannot take, and name the algorithms that can."""
+        kind = spaces.action_kind
+        if kind in self.actions:
+            return
+        others = [name for name in algorithm_names() if kind in get_spec(name).actions]
+        takes = " and ".join(SPACE_NAMES[action] for action in self.actions)
+        raise EnvironmentProblem(
+            f"{self.name} takes {takes} actions, but {env_id} has {SPACE_NAMES[kind]}: "
+            f"use {', '.join(others) or 'another env'}"
+        )

@@ -1,0 +1,36 @@
+"""How many CPU threads a run uses. Small networks are fastest with one: there is nothing to share out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from threadpoolctl import threadpool_limits
+
+from rl_training.config.train import TrainConfig
+
+WIDE_LAYER = 256
+MOST_THREADS = 4
+
+
+def resolve_threads(config: TrainConfig) -> int:
+    """`auto`: one thread for narrow networks, more from layers of 256 on."""
+    if config.threads != "auto":
+        return config.threads
+    if max(config.model.hidden_sizes, default=0) < WIDE_LAYER:
+        return 1
+    return max(1, min(MOST_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
+
+
+@contextmanager
+def limited_threads(count: int) -> Iterator[None]:
+    """Torch gets `count` threads, NumPy's BLAS one (it only ever sees the few rows of acting)."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        with threadpool_limits(1, "blas"):
+            yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,366 @@
+"""Train, resume, evaluate, predict: the one training workflow, for every algorithm.
+
+`resume` is `train` with a checkpoint. Nothing else in the library contains a training loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import VectorEnv
+
+from rl_training.algorithms.learner import resolve_device
+from rl_training.algorithms.streams import Streams
+from rl_training.config.train import TrainConfig
+from rl_training.envs.factory import make_vector_env
+from rl_training.envs.spaces import Spaces
+from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
+from rl_training.experiment.config import load_config, save_config
+from rl_training.experiment.registry import get_spec
+from rl_training.runtime.agent import CALLABLE_PREFIX, Agent, load_agent
+from rl_training.runtime.checkpoint import (
+    Checkpoint,
+    fingerprint,
+    fingerprint_differences,
+    load_checkpoint,
+    resolve_checkpoint,
+)
+from rl_training.runtime.console import ConsoleDisplay
+from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
+from rl_training.runtime.loops import Loop, Progress
+from rl_training.runtime.metrics import MetricWindow
+from rl_training.runtime.recorder import Recorder
+from rl_training.runtime.run_directory import RunDirectory, create_run_directory, open_run_directory
+from rl_training.runtime.saving import RunSaver
+from rl_training.runtime.stopping import StopSignals
+from rl_training.runtime.threads import limited_threads, resolve_threads
+
+EnvMaker = Callable[[], gym.Env[Any, Any]]
+EnvSource = str | EnvMaker | VectorEnv
+Callback = Callable[[Progress], bool | None]
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """Where a run ended. `interrupted` means it was stopped early and can be resumed."""
+
+    run_dir: Path
+    checkpoint: Path
+    env_steps: int
+    wall_seconds: float
+    steps_per_second: float
+    evaluation: EvalResult | None
+    interrupted: bool
+    agent: Agent
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "run_dir": str(self.run_dir),
+            "checkpoint": str(self.checkpoint),
+            "env_steps": self.env_steps,
+            "wall_seconds": round(self.wall_seconds, 3),
+            "steps_per_second": round(self.steps_per_second, 1),
+            "eval": None if self.evaluation is None else self.evaluation.summary(),
+        }
+
+
+def train(
+    config: TrainConfig,
+    *,
+    env: EnvSource | None = None,
+    eval_env: EnvMaker | str | None = None,
+    callback: Callback | None = None,
+    show: bool | None = None,
+    initial_learner: dict[str, Any] | None = None,
+) -> TrainResult:
+    """Run `config` in a new run directory.
+
+    `env` replaces the config's env id by a callable that makes envs, or by a vector env; `callback` sees every
+    `Progress` and stops the run by returning False; `show` forces the live display on or off;
+    `initial_learner` is a learner's state to start from.
+    """
+    config = resolve_auto(config)
+    with _training_envs(config, env) as envs:
+        spaces = Spaces(envs.single_observation_space, envs.single_action_space)
+        get_spec(config.algo).check_spaces(spaces, config.env_id)
+        run = create_run_directory(
+            config.output_dir,
+            config.run_name or default_run_name(config),
+            algorithm=config.algo,
+            env=config.env_id,
+            seed=config.seed,
+            total_timesteps=config.total_timesteps,
+        )
+        save_config(config, run.path / "config.yaml")
+        session = _Session(config, run, envs, spaces, env, eval_env, show)
+        if initial_learner is not None:
+            session.loop.learner.load_state_dict(initial_learner)
+        return session.run_to_end(callback)
+
+
+def resume(
+    target: str | Path,
+    *,
+    total_timesteps: int | None = None,
+    output_dir: str | Path = "runs",
+    env: EnvSource | None = None,
+    eval_env: EnvMaker | str | None = None,
+    callback: Callback | None = None,
+    show: bool | None = None,
+) -> TrainResult:
+    """Go on with a run from its newest good checkpoint (or from the one named), in the same run directory."""
+    path = resolve_checkpoint(target, output_dir)
+    checkpoint = load_checkpoint(path)
+    if checkpoint.kind != "resume":
+        raise CheckpointError(f"{path}: holds an agent only; resume the run itself, or load it in Python and learn")
+    run = open_run_directory(path.parent.parent)
+    changes = {} if total_timesteps is None else {"total_timesteps": total_timesteps}
+    config = load_config(checkpoint.config, changes)
+    if config.total_timesteps < checkpoint.env_steps:
+        raise ConfigError(
+            f"total_timesteps: {config.total_timesteps} is less than the {checkpoint.env_steps} steps already done"
+        )
+    with _training_envs(config, env) as envs:
+        spaces = Spaces(envs.single_observation_space, envs.single_action_space)
+        if spaces != Spaces.from_json(checkpoint.state["spaces"]):
+            raise EnvironmentProblem(f"{config.env_id} has other spaces now than when {path} was saved")
+        save_config(config, run.path / "config.yaml")
+        session = _Session(config, run, envs, spaces, env, eval_env, show, checkpoint)
+        return session.run_to_end(callback)
+
+
+def evaluate_checkpoint(
+    target: str | Path,
+    *,
+    episodes: int = 10,
+    seed: int = DEFAULT_SEED,
+    deterministic: bool = True,
+    env: EnvMaker | str | None = None,
+    output_dir: str | Path = "runs",
+) -> EvalResult:
+    """Evaluate the agent of a checkpoint or run; episode i is reset with `seed` + i."""
+    agent = agent_of(target, output_dir)
+    spec = get_spec(agent.config.algo)
+    with limited_threads(1):
+        result: EvalResult = spec.evaluate(agent, episodes=episodes, seed=seed, deterministic=deterministic, env=env)
+    return result
+
+
+def predict(target: str | Path, observation: Any, *, deterministic: bool = True, output_dir: str | Path = "runs") -> Any:
+    """The action of a checkpoint's agent for a raw observation (or a batch), in the env's own units."""
+    agent = agent_of(target, output_dir)
+    actions, _ = get_spec(agent.config.algo).predict(agent, observation, deterministic=deterministic)
+    return actions
+
+
+def agent_of(target: str | Path, output_dir: str | Path = "runs") -> Agent:
+    checkpoint = load_checkpoint(resolve_checkpoint(target, output_dir, segments="skip"))
+    agent: Agent = get_spec(checkpoint.algorithm).load(checkpoint)
+    return agent
+
+
+def resolve_auto(config: TrainConfig) -> TrainConfig:
+    """Replace `auto` by what it means here, so that the run records it and a resumed run does the same."""
+    device = str(resolve_device(config.device))
+    return load_config(config, {"threads": resolve_threads(config), "device": device})
+
+
+def default_run_name(config: TrainConfig) -> str:
+    env = re.sub(r"[^A-Za-z0-9._-]+", "-", config.env_id.removeprefix(CALLABLE_PREFIX)).strip("-.")
+    return f"{config.algo}-{env}-seed{config.seed}"[:64]
+
+
+@contextlib.contextmanager
+def _training_envs(config: TrainConfig, env: EnvSource | None) -> Iterator[VectorEnv]:
+    """The run's vector env. One that the caller made stays open: it is not ours to close."""
+    if env is None and config.env_id.startswith(CALLABLE_PREFIX):
+        raise EnvironmentProblem(
+            f"the env of this run was the Python object {config.env_id.removeprefix(CALLABLE_PREFIX)}: "
+            f"load the run in Python and pass env="
+        )
+    envs = make_vector_env(
+        config.env_id if env is None else env,
+        config.num_envs,
+        env_kwargs={} if isinstance(env, VectorEnv) else config.env_kwargs,
+        backend="auto" if isinstance(env, VectorEnv) else config.vector_backend,
+    )
+    try:
+        yield envs
+    finally:
+        if envs is not env:
+            envs.close()
+
+
+class _Session:
+    """One process's work on one run: everything that `run_to_end` needs, put together."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        run: RunDirectory,
+        envs: VectorEnv,
+        spaces: Spaces,
+        env: EnvSource | None,
+        eval_env: EnvMaker | str | None,
+        show: bool | None,
+        checkpoint: Checkpoint | None = None,
+    ):
+        self.config, self.run, self.show, self.checkpoint = config, run, show, checkpoint
+        spec = get_spec(config.algo)
+        self.streams = Streams(config.seed)
+        learner = spec.learner(spaces, config, self.streams)
+        self.loop: Loop = spec.loop(envs, spaces, learner, config, self.streams)
+        self.agent = Agent(learner, spaces, config)
+        self.eval_env = env if eval_env is None and not isinstance(env, VectorEnv) else eval_env
+        self.can_evaluate = self.eval_env is not None or not isinstance(env, VectorEnv)
+        self.window = MetricWindow()
+        self.saver = RunSaver(run.path, config, spaces, self.loop, self.window)
+        self.started = time.perf_counter()
+        self.seconds_before = 0.0
+        self.steps_before = 0
+
+    def run_to_end(self, callback: Callback | None) -> TrainResult:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.run.lock())
+            offset = None
+            if self.checkpoint is not None:
+                self.saver.restore(self.checkpoint)
+                offset = int(self.checkpoint.state["metrics_offset"])
+                self.seconds_before = float(self.run.read_info().get("wall_seconds", 0.0))
+                self.steps_before = self.loop.env_steps
+            stack.enter_context(limited_threads(resolve_threads(self.config)))
+            signals = stack.enter_context(StopSignals())
+            title = f"{self.config.algo} on {self.config.env_id}"
+            self.display = ConsoleDisplay(
+                self.config.total_timesteps, title, start_step=self.loop.env_steps, enabled=self.show
+            )
+            stack.enter_context(self.display)
+            self.recorder = stack.enter_context(
+                Recorder(
+                    self.run.path,
+                    tensorboard=self.config.tensorboard,
+                    display=self.display,
+                    resume_offset=offset,
+                )
+            )
+            try:
+                return self._train(callback, signals)
+            except BaseException:
+                self.run.update(status="failed")
+                raise
+
+    def _train(self, callback: Callback | None, signals: StopSignals) -> TrainResult:
+        self.run.update(status="running", total_timesteps=self.config.total_timesteps)
+        if self.checkpoint is None:
+            # The first save proves that path and disk are good before any time is spent.
+            self._save(exact=True, must=True)
+        else:
+            self._tell_about(self.checkpoint)
+            self.loop.restart_envs()
+        stopped = False
+        previous = self.loop.env_steps
+        for progress in self.loop:
+            self.window.add(progress)
+            self.display.update(progress.env_steps)
+            now = progress.env_steps
+            if _due(self.config.log_every, previous, now):
+                self._log()
+            if _due(self.config.eval_every, previous, now):
+                self._evaluate(self.streams.seed_for("evaluation", now), self.config.eval_episodes)
+            if _due(self.config.checkpoint_every, previous, now):
+                self._save(exact=True)
+                self.loop.restart_envs()
+            previous = now
+            if signals.requested or (callback is not None and callback(progress) is False):
+                stopped = now < self.config.total_timesteps
+                break
+        return self._finish(stopped)
+
+    def _finish(self, stopped: bool) -> TrainResult:
+        self._log()
+        if self.saver.saved_at != self.loop.env_steps:
+            self._save(exact=False, must=True)
+        # After the save: a resumed run takes the metric stream up from there, as if this had not been looked at.
+        final = None if stopped else self._evaluate(DEFAULT_SEED, self.config.eval_episodes, final=True)
+        seconds = self._seconds()
+        self.run.update(status="interrupted" if stopped else "finished", wall_seconds=seconds)
+        steps_here = self.loop.env_steps - self.steps_before
+        return TrainResult(
+            run_dir=self.run.path,
+            checkpoint=self.last_checkpoint,
+            env_steps=self.loop.env_steps,
+            wall_seconds=seconds,
+            steps_per_second=steps_here / max(seconds - self.seconds_before, 1e-9),
+            evaluation=final,
+            interrupted=stopped,
+            agent=self.agent,
+        )
+
+    def _log(self) -> None:
+        if not self.window.is_empty:
+            self.recorder.record(self.window.line() | self._wall_clock())
+
+    def _evaluate(self, seed: int, episodes: int, *, final: bool = False) -> EvalResult | None:
+        if not self.can_evaluate:
+            return None
+        maker = self.agent.env_maker(self.eval_env)  # type: ignore[arg-type]
+        result = evaluate(self.agent.learner, self.agent.spaces, maker, episodes=episodes, seed=seed)
+        line = {"kind": "eval", "env_steps": self.loop.env_steps}
+        self.recorder.record(line | {f"eval_{name}": value for name, value in result.summary().items()})
+        # The last evaluation has seeds of its own: it competes with no other, and counts if there was none.
+        counts = not final or self.saver.best_return is None
+        if counts and self.saver.save_best(result.mean_return) is not None:
+            self.display.note(f"best evaluation so far: {result.mean_return:.1f} at step {self.loop.env_steps:,}")
+        return result
+
+    def _save(self, *, exact: bool, must: bool = False) -> None:
+        """A save that fails costs a checkpoint, not the run; only the first and the last have to succeed."""
+        self._log()
+        self.recorder.flush()
+        try:
+            self.last_checkpoint = self.saver.save(self.recorder.offset(), exact=exact)
+        except CheckpointError as error:
+            if must:
+                raise
+            self.saver.failures += 1
+            self.display.note(f"checkpoint {self.saver.failures} could not be saved, training goes on: {error}")
+            return
+        self.run.update(wall_seconds=self._seconds(), env_steps=self.loop.env_steps)
+
+    def _tell_about(self, checkpoint: Checkpoint) -> None:
+        self.last_checkpoint = checkpoint.path
+        for reason in checkpoint.skipped:
+            self.display.note(f"passed over a damaged checkpoint: {reason}")
+        changed = fingerprint_differences(checkpoint.fingerprint, fingerprint())
+        if changed:
+            self.display.note(f"continuing, but not bit for bit: {', '.join(changed)}")
+
+    def _seconds(self) -> float:
+        return self.seconds_before + time.perf_counter() - self.started
+
+    def _wall_clock(self) -> dict[str, float]:
+        elapsed = time.perf_counter() - self.started
+        collector = self.loop.collector
+        shares = {
+            "time_env": collector.seconds_env / elapsed,
+            "time_act": collector.seconds_acting / elapsed,
+            "time_learn": self.loop.seconds_learning / elapsed,
+        }
+        return {
+            "wall_seconds": self._seconds(),
+            "steps_per_second": (self.loop.env_steps - self.steps_before) / elapsed,
+            **shares,
+            "time_other": max(0.0, 1.0 - sum(shares.values())),
+        }
+
+
+def _due(every: int, previous: int, now: int) -> bool:
+    """Whether a multiple of `every` was reached or passed since `previous`. 0 is never."""
+    return every > 0 and now // every > previous // every
