@@ -83,7 +83,6 @@ class A2C(Learner):
         )
         metrics["grad_norm"] = self.optimizer.step(loss)
         self.updates += 1
-        if self.model.normalizer is not None:
-            self.model.normalizer.update(batch.obs[batch.valid])
+        self.observe(batch.obs[batch.valid])
         metrics["explained_variance"] = explained_variance(data.values, data.returns)
         return UpdateResult(metrics | {"learning_rate": torch.tensor(learning_rate)})

@@ -67,10 +67,6 @@ class DDPG(Learner):
             actions = self.noise.apply(actions, self.streams["exploration"], episode_starts)
         return Action(actions)
 
-    def observe(self, obs: np.ndarray) -> None:
-        if self.model.normalizer is not None:
-            self.model.normalizer.update(obs)
-
     def update(self, batch: Transitions) -> UpdateResult:
         batch = batch.to(self.device)
         self.actor_optimizer.set_learning_rate(self.scheduled(self.config.actor_learning_rate))

@@ -70,10 +70,6 @@ class DQN(Learner):
             actions = epsilon_greedy(actions, self.spaces.action_sizes[0], epsilon, self.streams["exploration"])
         return Action(actions)
 
-    def observe(self, obs: np.ndarray) -> None:
-        if self.model.normalizer is not None:
-            self.model.normalizer.update(obs)
-
     def update(self, batch: Transitions) -> UpdateResult:
         batch = batch.to(self.device)
         learning_rate = self.scheduled(self.config.learning_rate)

@@ -63,6 +63,8 @@ class Learner(ABC):
     normalisers, noise, counters, random streams) is saved and restored, together with `updates`.
     """
 
+    model: Any
+
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         self.spaces = spaces
         self.model_config = config.model
@@ -90,7 +92,10 @@ class Learner(ABC):
         """Learn from one rollout or one replay batch."""
 
     def observe(self, obs: np.ndarray) -> None:
-        """See fresh observations once, in the order they came (for observation statistics in replay learners)."""
+        """Take fresh observations into the model's statistics, if it keeps any. Each is seen once."""
+        normalizer = getattr(self.model, "normalizer", None)
+        if normalizer is not None:
+            normalizer.update(obs)
 
     def shape_rewards(self, rewards: np.ndarray) -> np.ndarray:
         """Scale, then clip, what the learner sees. The return that is logged stays raw."""

@@ -35,7 +35,7 @@ from rl_training.envs.spaces import Spaces
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 
 
-def ppo_policy_loss(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, clip_range: Tensor | float) -> Tensor:
+def ppo_policy_loss(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, clip_range: float) -> Tensor:
     """-mean min(r A, clip(r, 1 - eps, 1 + eps) A),  r = pi(a|s) / pi_old(a|s)          (eq. 7).  All [B]."""
     ratio = (log_probs - old_log_probs).exp()
     return -torch.min(ratio * advantages, ratio.clamp(1 - clip_range, 1 + clip_range) * advantages).mean()
@@ -57,8 +57,8 @@ def ppo_loss(
     batch: PolicyBatch,
     config: PPOConfig,
     *,
-    clip_range: Tensor | float,
-    entropy_coef: Tensor | float,
+    clip_range: float,
+    entropy_coef: float,
 ) -> tuple[Tensor, Metrics]:
     """L = policy loss + c_v * value loss - c_e * entropy                                  (eq. 9)
 
@@ -125,8 +125,7 @@ class PPO(Learner):
             metrics["grad_norm"] = self.optimizer.step(loss)
             history.append(metrics)
         self.updates += 1
-        if self.model.normalizer is not None:
-            self.model.normalizer.update(batch.obs[batch.valid])
+        self.observe(batch.obs[batch.valid])
         metrics = mean_metrics(history)
         metrics["explained_variance"] = explained_variance(data.values, data.returns)
         return UpdateResult(metrics | {"learning_rate": torch.tensor(learning_rate)})

@@ -86,10 +86,6 @@ class SAC(Learner):
     ) -> Action:
         return Action(self.model.act(obs, self.streams["exploration"] if explore else None))
 
-    def observe(self, obs: np.ndarray) -> None:
-        if self.model.normalizer is not None:
-            self.model.normalizer.update(obs)
-
     def update(self, batch: Transitions) -> UpdateResult:
         batch = batch.to(self.device)
         self.actor_optimizer.set_learning_rate(self.scheduled(self.config.actor_learning_rate))

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from rl_training.models.normalizer import ObservationNormalizer
+
 Metrics = dict[str, Tensor]
+Network = TypeVar("Network", bound=nn.Module)
 
 
 def flatten_parameters(parameters: Iterable[nn.Parameter]) -> Tensor:
@@ -91,21 +94,21 @@ class Optimizer:
             current.copy_(state[name])
 
 
-class TargetNetwork:
+class TargetNetwork(Generic[Network]):
     """A frozen copy that follows its online network: target <- tau * online + (1 - tau) * target."""
 
-    def __init__(self, online: nn.Module):
-        self.module = copy.deepcopy(online).requires_grad_(False)
-        self._parameters = list(self.module.parameters())
-        self._online_parameters = list(online.parameters())
-        # Normaliser statistics describe the data and are not learned: the copy always has the newest.
-        self._buffers = list(zip(self.module.buffers(), online.buffers(), strict=True))
+    def __init__(self, online: Network):
+        self.module: Network = copy.deepcopy(online).requires_grad_(False)
+        self._parameters: list[Tensor] = list(self.module.parameters())
+        self._online_parameters: list[Tensor] = list(online.parameters())
+        # Observation statistics describe the data and are not learned: both networks look through the same ones.
+        for name, child in online.named_children():
+            if isinstance(child, ObservationNormalizer):
+                setattr(self.module, name, child)
 
     @torch.no_grad()
     def follow(self, tau: float = 1.0) -> None:
         torch._foreach_lerp_(self._parameters, self._online_parameters, tau)
-        for mine, theirs in self._buffers:
-            mine.copy_(theirs)
 
     def state_dict(self) -> dict[str, Any]:
         return self.module.state_dict()

@@ -11,6 +11,7 @@ from torch import nn
 
 from rl_training.config.train import ModelConfig
 
+NumpyForward = Callable[[np.ndarray], np.ndarray]
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
@@ -34,7 +35,7 @@ def mlp(
     return nn.Sequential(*layers)
 
 
-def numpy_forward(network: nn.Sequential) -> Callable[[np.ndarray], np.ndarray]:
+def numpy_forward(network: nn.Sequential) -> NumpyForward:
     """The forward pass of an `mlp` outside torch: about a tenth of the cost of a module call for a few rows.
 
     The arrays are views of the parameters, so an optimizer step needs no refresh. They go stale only when

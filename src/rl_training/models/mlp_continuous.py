@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -11,7 +9,7 @@ from torch import Tensor, nn
 from rl_training.config.train import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import squashed_gaussian
-from rl_training.models.mlp import mlp, numpy_forward, on_cpu
+from rl_training.models.mlp import NumpyForward, mlp, numpy_forward, on_cpu
 from rl_training.models.normalizer import make_normalizer
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
@@ -27,7 +25,7 @@ class ContinuousActorCritic(nn.Module):
         self.normalizer = make_normalizer(spaces.observation_shape, config)
         self.policy_network = mlp(size, actor_outputs, config, tanh_output=tanh_actor)
         self.critics = nn.ModuleList([mlp(size + spaces.action_dim, 1, config) for _ in range(num_critics)])
-        self._numpy_policy: Callable[[np.ndarray], np.ndarray] | None = None
+        self._numpy_policy: NumpyForward | None = None
 
     def _input(self, obs: Tensor) -> Tensor:
         return obs if self.normalizer is None else self.normalizer(obs)

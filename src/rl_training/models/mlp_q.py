@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from rl_training.config.train import ModelConfig
 from rl_training.envs.spaces import Spaces
-from rl_training.models.mlp import mlp, numpy_forward, on_cpu
+from rl_training.models.mlp import NumpyForward, mlp, numpy_forward, on_cpu
 from rl_training.models.normalizer import make_normalizer
 
 
@@ -24,7 +24,7 @@ class MLPQNetwork(nn.Module):
         self.normalizer = make_normalizer(spaces.observation_shape, config)
         self.advantage = mlp(size, num_actions, config)
         self.state_value = mlp(size, 1, config) if dueling else None
-        self._numpy_advantage = None
+        self._numpy_advantage: NumpyForward | None = None
 
     def _input(self, obs: Tensor) -> Tensor:
         return obs if self.normalizer is None else self.normalizer(obs)

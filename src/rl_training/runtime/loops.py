@@ -50,6 +50,7 @@ class Loop(ABC):
         while (progress := self.round()) is not None:
             yield progress
 
+    @abstractmethod
     def barrier(self) -> None:
         """Cut every episode here, so that what follows depends on nothing but the saved state.
 
@@ -97,6 +98,9 @@ class OnPolicyLoop(Loop):
         result = self.learn(rollout)
         self.env_steps += int(rollout.valid.sum())
         return Progress(self.env_steps, self.learner.updates, [result], episodes)
+
+    def barrier(self) -> None:
+        """Between rollouts there is nothing to cut: the last one was bootstrapped where it ended."""
 
 
 class ReplayLoop(Loop):

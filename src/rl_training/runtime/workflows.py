@@ -24,7 +24,7 @@ from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
 from rl_training.experiment.config import load_config, save_config
 from rl_training.experiment.registry import get_spec
-from rl_training.runtime.agent import CALLABLE_PREFIX, Agent, load_agent
+from rl_training.runtime.agent import CALLABLE_PREFIX, Agent
 from rl_training.runtime.checkpoint import (
     Checkpoint,
     fingerprint,
@@ -153,7 +153,9 @@ def evaluate_checkpoint(
     return result
 
 
-def predict(target: str | Path, observation: Any, *, deterministic: bool = True, output_dir: str | Path = "runs") -> Any:
+def predict(
+    target: str | Path, observation: Any, *, deterministic: bool = True, output_dir: str | Path = "runs"
+) -> Any:
     """The action of a checkpoint's agent for a raw observation (or a batch), in the env's own units."""
     agent = agent_of(target, output_dir)
     actions, _ = get_spec(agent.config.algo).predict(agent, observation, deterministic=deterministic)
@@ -310,7 +312,7 @@ class _Session:
     def _evaluate(self, seed: int, episodes: int, *, final: bool = False) -> EvalResult | None:
         if not self.can_evaluate:
             return None
-        maker = self.agent.env_maker(self.eval_env)  # type: ignore[arg-type]
+        maker = self.agent.env_maker(self.eval_env)
         result = evaluate(self.agent.learner, self.agent.spaces, maker, episodes=episodes, seed=seed)
         line = {"kind": "eval", "env_steps": self.loop.env_steps}
         self.recorder.record(line | {f"eval_{name}": value for name, value in result.summary().items()})
