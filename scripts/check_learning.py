@@ -75,6 +75,9 @@ def train_all(jobs: list[tuple[str, int, str]], workers: int) -> None:
         futures = {pool.submit(train_and_score, *job): job for job in jobs}
         for future in as_completed(futures):
             preset, seed, _ = futures[future]
+            if (problem := future.exception()) is not None:
+                print(f"{preset} seed {seed} failed: {problem}", file=sys.stderr, flush=True)
+                continue
             score = future.result()
             print(f"{preset} seed {seed}: {score['mean_return']:.1f} ({score['wall_seconds']:.0f} s)", flush=True)
 

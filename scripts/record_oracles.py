@@ -3,8 +3,8 @@
 The test suite needs none of these packages; this script does. To run it again, or after adding an entry:
 
     python -m venv /tmp/oracles
-    /tmp/oracles/bin/pip install torch==2.13.0 stable-baselines3==2.9.2 sb3-contrib==2.9.2 \
-        rlax==0.1.9 distrax==0.1.9 torchrl==0.14.1 cpprb==11.0.0
+    /tmp/oracles/bin/pip install torch==2.13.0 stable-baselines3==2.9.2 rlax==0.1.9 \
+        distrax==0.1.9 torchrl==0.14.1 cpprb==11.0.0
     /tmp/oracles/bin/python scripts/record_oracles.py [name ...]
 
 An entry is a function in `ORACLES` that returns its cases, each {"source", "inputs", "outputs"}; it becomes
@@ -196,7 +196,8 @@ def divergences() -> Iterable[Case]:
     inputs = {"old": np.hstack([mean, log_std]), "new": np.hstack([new_mean, new_log_std])}
     first = distrax.MultivariateNormalDiag(mean, np.exp(log_std))
     second = distrax.MultivariateNormalDiag(new_mean, np.exp(new_log_std))
-    yield case("distrax.MultivariateNormalDiag", inputs, {"kl": first.kl_divergence(second), "entropy": first.entropy()})
+    outputs = {"kl": first.kl_divergence(second), "entropy": first.entropy()}
+    yield case("distrax.MultivariateNormalDiag", inputs, outputs)
 
 
 def prioritized_replay() -> Iterable[Case]:
@@ -327,13 +328,7 @@ def main(names: list[str]) -> None:
     versions = {package: version(package).split("+")[0] for package in PACKAGES}
     for name in names or ORACLES:
         cases = list(ORACLES[name]())
-        used = [package for package in PACKAGES if any(package.split("-")[0] in c["source"] for c in cases)]
-        used += [package for package in ("torch", "jax") if package not in used]
-        document = {
-            "recorded_by": "scripts/record_oracles.py",
-            "versions": {package: versions[package] for package in used},
-            "cases": cases,
-        }
+        document = {"recorded_by": "scripts/record_oracles.py", "versions": versions, "cases": cases}
         text = json.dumps(document, allow_nan=False)
         (FOLDER / f"{name}.json").write_text(text.replace('{"source"', '\n{"source"') + "\n")
         print(f"{name}: {len(cases)} cases")

@@ -1,0 +1,29 @@
+"""The learners: one file per algorithm, and the mathematics they share in small modules."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rl_training.algorithms.a2c import A2C
+    from rl_training.algorithms.ddpg import DDPG
+    from rl_training.algorithms.dqn import DQN
+    from rl_training.algorithms.learner import Learner, UpdateResult
+    from rl_training.algorithms.ppo import PPO
+    from rl_training.algorithms.sac import SAC
+    from rl_training.algorithms.td3 import TD3
+
+__all__ = ["A2C", "DDPG", "DQN", "PPO", "SAC", "TD3", "Learner", "UpdateResult"]
+
+
+def __getattr__(name: str) -> Any:
+    # On demand: torch takes long to import.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = "learner" if name in ("Learner", "UpdateResult") else name.lower()
+    return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,31 @@
+"""Networks and distributions. Everything a policy needs to act, normalisation too, is inside the model."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rl_training.models.mlp_actor_critic import MLPActorCritic
+    from rl_training.models.mlp_continuous import MLPDeterministicActorCritic, MLPSquashedGaussianActorCritic
+    from rl_training.models.mlp_q import MLPQNetwork
+
+_HOMES = {
+    "MLPActorCritic": "mlp_actor_critic",
+    "MLPDeterministicActorCritic": "mlp_continuous",
+    "MLPQNetwork": "mlp_q",
+    "MLPSquashedGaussianActorCritic": "mlp_continuous",
+}
+
+__all__ = ["MLPActorCritic", "MLPDeterministicActorCritic", "MLPQNetwork", "MLPSquashedGaussianActorCritic"]
+
+
+def __getattr__(name: str) -> Any:
+    # On demand: torch takes long to import.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

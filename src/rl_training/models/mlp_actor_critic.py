@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rl_training.config.train import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import Categorical, DiagonalGaussian
-from rl_training.models.mlp import NumpyForward, mlp, numpy_forward, on_cpu
+from rl_training.models.mlp import NumpyForward, acting_forward, mlp
 from rl_training.models.normalizer import make_normalizer
 
 
@@ -35,7 +35,7 @@ class MLPActorCritic(nn.Module):
             outputs = self.distribution.parameter_size
         self.actor = mlp(size, outputs, config, output_gain=0.01)
         self.critic = mlp(size, 1, config, output_gain=1.0)
-        self._numpy_actor: NumpyForward | None = None
+        self._acting: NumpyForward | None = None
 
     def _input(self, obs: Tensor) -> Tensor:
         return obs if self.normalizer is None else self.normalizer(obs)
@@ -60,15 +60,12 @@ class MLPActorCritic(nn.Module):
 
     def policy_numpy(self, obs: np.ndarray) -> np.ndarray:
         """`policy` for acting: NumPy in and out, no autograd."""
-        if not on_cpu(self):
-            with torch.no_grad():
-                return self.policy(torch.from_numpy(obs).to(next(self.parameters()).device)).cpu().numpy()
-        if self._numpy_actor is None:
-            self._numpy_actor = numpy_forward(self.actor)
-        outputs = self._numpy_actor(obs if self.normalizer is None else self.normalizer.numpy(obs))
+        if self._acting is None:
+            self._acting = acting_forward(self.actor)
+        outputs = self._acting(obs if self.normalizer is None else self.normalizer.numpy(obs))
         if self.log_std is None:
             return outputs
-        return np.concatenate([outputs, np.broadcast_to(self.log_std.detach().numpy(), outputs.shape)], 1)
+        return np.concatenate([outputs, np.broadcast_to(self.log_std.detach().cpu().numpy(), outputs.shape)], 1)
 
     def act(
         self, obs: np.ndarray, rng: np.random.Generator | None = None

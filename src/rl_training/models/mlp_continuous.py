@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rl_training.config.train import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import squashed_gaussian
-from rl_training.models.mlp import NumpyForward, mlp, numpy_forward, on_cpu
+from rl_training.models.mlp import NumpyForward, acting_forward, mlp
 from rl_training.models.normalizer import make_normalizer
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
@@ -25,7 +25,7 @@ class ContinuousActorCritic(nn.Module):
         self.normalizer = make_normalizer(spaces.observation_shape, config)
         self.policy_network = mlp(size, actor_outputs, config, tanh_output=tanh_actor)
         self.critics = nn.ModuleList([mlp(size + spaces.action_dim, 1, config) for _ in range(num_critics)])
-        self._numpy_policy: NumpyForward | None = None
+        self._acting: NumpyForward | None = None
 
     def _input(self, obs: Tensor) -> Tensor:
         return obs if self.normalizer is None else self.normalizer(obs)
@@ -40,13 +40,9 @@ class ContinuousActorCritic(nn.Module):
         return self.critics[0](torch.cat([self._input(obs), actions], -1)).squeeze(-1)
 
     def policy_outputs_numpy(self, obs: np.ndarray) -> np.ndarray:
-        if not on_cpu(self):
-            with torch.no_grad():
-                inputs = self._input(torch.from_numpy(obs).to(next(self.parameters()).device))
-                return self.policy_network(inputs).cpu().numpy()
-        if self._numpy_policy is None:
-            self._numpy_policy = numpy_forward(self.policy_network)
-        return self._numpy_policy(obs if self.normalizer is None else self.normalizer.numpy(obs))
+        if self._acting is None:
+            self._acting = acting_forward(self.policy_network)
+        return self._acting(obs if self.normalizer is None else self.normalizer.numpy(obs))
 
 
 class MLPDeterministicActorCritic(ContinuousActorCritic):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from rl_training.config.train import ModelConfig
 from rl_training.envs.spaces import Spaces
-from rl_training.models.mlp import NumpyForward, mlp, numpy_forward, on_cpu
+from rl_training.models.mlp import NumpyForward, acting_forward, mlp
 from rl_training.models.normalizer import make_normalizer
 
 
@@ -24,7 +23,7 @@ class MLPQNetwork(nn.Module):
         self.normalizer = make_normalizer(spaces.observation_shape, config)
         self.advantage = mlp(size, num_actions, config)
         self.state_value = mlp(size, 1, config) if dueling else None
-        self._numpy_advantage: NumpyForward | None = None
+        self._acting: NumpyForward | None = None
 
     def _input(self, obs: Tensor) -> Tensor:
         return obs if self.normalizer is None else self.normalizer(obs)
@@ -42,11 +41,7 @@ class MLPQNetwork(nn.Module):
 
     def greedy_actions(self, obs: np.ndarray) -> np.ndarray:
         """argmax over actions, in NumPy. The dueling value is the same for every action and drops out."""
-        if not on_cpu(self):
-            with torch.no_grad():
-                device = next(self.parameters()).device
-                return self.q_values(torch.from_numpy(obs).to(device)).argmax(1).cpu().numpy()
-        if self._numpy_advantage is None:
-            self._numpy_advantage = numpy_forward(self.advantage)
+        if self._acting is None:
+            self._acting = acting_forward(self.advantage)
         inputs = obs if self.normalizer is None else self.normalizer.numpy(obs)
-        return self._numpy_advantage(inputs).argmax(1)
+        return self._acting(inputs).argmax(1)

@@ -36,7 +36,7 @@ class ObservationNormalizer(nn.Module):
         return ((obs - self.shift) * self.scale).clamp(-self.clip, self.clip)
 
     def numpy(self, obs: np.ndarray) -> np.ndarray:
-        return np.clip((obs - self.shift.numpy()) * self.scale.numpy(), -self.clip, self.clip)
+        return np.clip((obs - self.shift.cpu().numpy()) * self.scale.cpu().numpy(), -self.clip, self.clip)
 
     def update(self, obs: np.ndarray) -> None:
         """Merge a batch [B, ...] into the moments (Chan et al., parallel variance)."""

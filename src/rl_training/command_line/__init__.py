@@ -1,0 +1,1 @@
+"""What the command line needs besides its words: output, inspection, observations from JSON."""

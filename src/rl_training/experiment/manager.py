@@ -1,0 +1,120 @@
+"""Runs as things to keep: start one from a config, find it again, look into it, go on with it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from rl_training.config.train import TrainConfig
+from rl_training.errors import CheckpointError
+from rl_training.experiment.config import load_config
+from rl_training.runtime.checkpoint import best_checkpoint, latest_checkpoint, list_checkpoints
+from rl_training.runtime.evaluation import EvalResult
+from rl_training.runtime.metric_lines import Line, read_metrics
+from rl_training.runtime.run_directory import list_runs, open_run_directory
+from rl_training.runtime.workflows import TrainResult, evaluate_checkpoint, resume, train
+
+Source = str | Path | Mapping[str, Any] | TrainConfig
+Overrides = Mapping[str, Any] | Sequence[str]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run directory. Nothing is cached: each question is answered from the files as they are now."""
+
+    path: Path
+    result: TrainResult | None = field(default=None, repr=False, compare=False)  # of a run made in this process
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def config(self) -> TrainConfig:
+        return load_config(self.path / "config.yaml")
+
+    @property
+    def status(self) -> str:
+        """running, finished, interrupted or failed; interrupted also when the process died without a word."""
+        return next(run.status for run in list_runs(self.path.parent) if run.name == self.name)
+
+    @property
+    def env_steps(self) -> int:
+        """Env steps at the newest checkpoint."""
+        return int(open_run_directory(self.path).read_info().get("env_steps", 0))
+
+    @property
+    def latest(self) -> Path:
+        """The newest checkpoint that verifies."""
+        return latest_checkpoint(self.path, segments="skip").path
+
+    @property
+    def best(self) -> Path:
+        """The best agent that evaluation found."""
+        return best_checkpoint(self.path).path
+
+    def checkpoints(self) -> list[Path]:
+        """All of them, newest first."""
+        return list_checkpoints(self.path)
+
+    def metrics(self, kind: Literal["train", "eval"] | None = None) -> list[Line]:
+        """The lines of the metric stream; only those of training, or of evaluation, if asked for."""
+        return [line for line in read_metrics(self.path) if kind in (None, line.get("kind"))]
+
+    def evaluate(self, which: Literal["latest", "best"] = "latest", **options: Any) -> EvalResult:
+        """Evaluate the newest or the best agent; options as in `workflows.evaluate_checkpoint`."""
+        return evaluate_checkpoint(self.best if which == "best" else self.latest, **options)
+
+    def resume(self, total_timesteps: int | None = None, **options: Any) -> RunRecord:
+        """Go on from the newest good checkpoint, to a new total if given; options as in `workflows.resume`."""
+        return RunRecord(self.path, resume(self.path, total_timesteps=total_timesteps, **options))
+
+
+class ExperimentManager:
+    """The runs under one directory, each with its config, metrics and checkpoints together."""
+
+    def __init__(self, output_dir: str | Path = "runs") -> None:
+        self.output_dir = Path(output_dir)
+
+    @overload
+    def run(self, source: Source, overrides: Overrides = (), *, seeds: None = None, **options: Any) -> RunRecord: ...
+
+    @overload
+    def run(
+        self, source: Source, overrides: Overrides = (), *, seeds: Sequence[int], **options: Any
+    ) -> list[RunRecord]: ...
+
+    def run(
+        self, source: Source, overrides: Overrides = (), *, seeds: Sequence[int] | None = None, **options: Any
+    ) -> RunRecord | list[RunRecord]:
+        """Train a preset, file, mapping or config under `output_dir`; with `seeds`, once for each, in order.
+
+        Options as in `workflows.train`. All configs are checked before the first run starts.
+        """
+        config = load_config(load_config(source, overrides), {"output_dir": str(self.output_dir)})
+        if seeds is None:
+            return self._run(config, options)
+        configs = [load_config(config, {"seed": seed}) for seed in seeds]
+        return [self._run(config, options) for config in configs]
+
+    def runs(self) -> list[RunRecord]:
+        """Every run, newest first."""
+        return [RunRecord(run.path) for run in list_runs(self.output_dir)]
+
+    def open(self, name: str) -> RunRecord:
+        """The run of that name; `latest` is the newest."""
+        names = [run.name for run in list_runs(self.output_dir)]
+        if name == "latest" and names:
+            name = names[0]
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1) or names[:1]
+            hint = f"did you mean {close[0]!r}?" if close else "there is no run yet"
+            raise CheckpointError(f"{self.output_dir}: no run {name!r}, {hint}")
+        return RunRecord(self.output_dir / name)
+
+    def _run(self, config: TrainConfig, options: dict[str, Any]) -> RunRecord:
+        result = train(config, **options)
+        return RunRecord(result.run_dir, result)

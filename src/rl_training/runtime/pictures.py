@@ -1,0 +1,197 @@
+"""Writing moving pictures: GIFs that stay small, MP4s. Libraries of the `video` extra are imported here only."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rl_training.errors import ConfigError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MOST_GIF_PICTURES = 300
+MOST_GIF_BYTES = 5_000_000
+LONGEST_SIDE = 480
+# Viewers take delays below 2/100 s for a mistake and slow the GIF down to a tenth of its speed.
+MOST_GIF_RATE = 34.0
+# Slower than this it is a slide show; a longer recording is played faster instead.
+LEAST_GIF_RATE = 10.0
+LAST_PICTURE_SECONDS = 1.0
+COLOUR_SAMPLES = 16
+
+
+class Writer(ABC):
+    """Takes pictures of equal size, [height, width, 3] uint8, and knows whether anything moves in them."""
+
+    def __init__(self, path: Path, fps: float):
+        self.path, self.fps = path, fps
+        self.pictures = 0
+        self.speed = 1.0
+        self.moves = False
+        self._first: np.ndarray | None = None
+
+    def add(self, picture: np.ndarray) -> None:
+        if self._first is None:
+            self._first = picture.copy()
+        elif not self.moves:
+            self.moves = not np.array_equal(picture, self._first)
+        self._add(picture)
+
+    @abstractmethod
+    def _add(self, picture: np.ndarray) -> None: ...
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Complete the file."""
+
+    def abandon(self) -> None:
+        """Let go of what is open; the file is thrown away."""
+
+
+@contextlib.contextmanager
+def open_writer(path: Path, fps: float) -> Iterator[Writer]:
+    """A writer by the suffix of `path`; the file takes its name only when the block ends well."""
+    kinds: dict[str, type[Writer]] = {".gif": GifWriter, ".mp4": Mp4Writer}
+    kind = kinds.get(path.suffix.lower())
+    if kind is None:
+        raise ConfigError(f"{path}: only .gif and .mp4 can be written, name the file accordingly")
+    temporary = path.with_name(f".{path.stem}.partial{path.suffix.lower()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Found out before anything is played, not after minutes of it.
+        temporary.write_bytes(b"")
+        writer = kind(temporary, fps)
+        try:
+            yield writer
+            writer.finish()
+        except BaseException:
+            writer.abandon()
+            raise
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror or error})") from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+class GifWriter(Writer):
+    """Keeps every n-th picture, n doubling as the recording grows, so that memory and file stay small."""
+
+    def __init__(self, path: Path, fps: float):
+        super().__init__(path, fps)
+        _import_pillow()
+        self._stride = math.ceil(fps / MOST_GIF_RATE)
+        self._seen = 0
+        self._kept: list[Image] = []
+        self._last: np.ndarray | None = None
+
+    def _add(self, picture: np.ndarray) -> None:
+        self._last = picture
+        if self._seen % self._stride == 0:
+            self._kept.append(_shrunk(picture))
+            if len(self._kept) > MOST_GIF_PICTURES:
+                self._kept = self._kept[::2]
+                self._stride *= 2
+        self._seen += 1
+
+    def finish(self) -> None:
+        assert self._last is not None, "there are no pictures"
+        pictures = self._kept
+        if (self._seen - 1) % self._stride:
+            # How an episode ends is what one wants to see.
+            pictures = [*pictures, _shrunk(self._last)]
+        seconds = min(self._stride / self.fps, 1 / LEAST_GIF_RATE)
+        self.speed = self._stride / self.fps / seconds
+        milliseconds = [max(2, round(seconds * 100)) * 10] * len(pictures)
+        milliseconds[-1] = round(LAST_PICTURE_SECONDS * 1000)
+        while True:
+            _save_gif(pictures, milliseconds, self.path)
+            with _import_pillow().open(self.path) as written:
+                self.pictures = written.n_frames  # equal neighbours have become one
+            size, side = self.path.stat().st_size, max(pictures[0].size)
+            if size <= MOST_GIF_BYTES or side <= 64:
+                return
+            smaller = max(64, int(side * 0.9 * math.sqrt(MOST_GIF_BYTES / size)))
+            pictures = [_fitted(picture, smaller) for picture in pictures]
+
+
+class Mp4Writer(Writer):
+    """Every picture, handed to ffmpeg as it comes."""
+
+    def __init__(self, path: Path, fps: float):
+        super().__init__(path, fps)
+        try:
+            import imageio_ffmpeg
+        except ImportError:
+            raise ConfigError(
+                f'{path.suffix[1:]}: imageio-ffmpeg is not installed; pip install "rl_training[video]" or write a .gif'
+            ) from None
+        self._ffmpeg = imageio_ffmpeg
+        self._process: Any = None
+
+    def _add(self, picture: np.ndarray) -> None:
+        # Video players want colour at half the resolution, which needs even sides.
+        height, width = (side // 2 * 2 for side in picture.shape[:2])
+        if self._process is None:
+            self._process = self._ffmpeg.write_frames(
+                str(self.path), (width, height), fps=self.fps, quality=7, macro_block_size=2, ffmpeg_log_level="error"
+            )
+            self._process.send(None)
+        self._process.send(np.ascontiguousarray(picture[:height, :width]))
+        self.pictures += 1
+
+    def finish(self) -> None:
+        self.abandon()
+        if not self.path.stat().st_size:
+            raise OSError("ffmpeg wrote nothing")
+
+    def abandon(self) -> None:
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+
+def _import_pillow() -> Any:
+    try:
+        import PIL.Image
+    except ImportError:
+        raise ConfigError('gif: pillow is not installed; pip install "rl_training[video]"') from None
+    return PIL.Image
+
+
+def _shrunk(picture: np.ndarray) -> Image:
+    return _fitted(_import_pillow().fromarray(picture), LONGEST_SIDE)
+
+
+def _fitted(picture: Image, longest_side: int) -> Image:
+    scale = longest_side / max(picture.size)
+    if scale >= 1:
+        return picture
+    width, height = (max(1, round(side * scale)) for side in picture.size)
+    return picture.resize((width, height), _import_pillow().Resampling.LANCZOS)
+
+
+def _save_gif(pictures: list[Image], milliseconds: list[int], path: Path) -> None:
+    """One palette for all: with one each, still areas would flicker and could not be left out as unchanged."""
+    image = _import_pillow()
+    step = max(1, len(pictures) // COLOUR_SAMPLES)
+    samples = pictures[::step]
+    width, height = pictures[0].size
+    together = image.new("RGB", (width, height * len(samples)))
+    for row, sample in enumerate(samples):
+        together.paste(sample, (0, row * height))
+    # Without the second pass a large white area comes out as the mean of all that is nearly white.
+    palette = together.quantize(256, method=image.Quantize.MEDIANCUT, kmeans=1, dither=image.Dither.NONE)
+    indexed = [picture.quantize(palette=palette, dither=image.Dither.NONE) for picture in pictures]
+    indexed[0].save(
+        path, format="GIF", save_all=True, append_images=indexed[1:], duration=milliseconds, loop=0, optimize=False
+    )

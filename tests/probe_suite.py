@@ -1,0 +1,228 @@
+"""How every algorithm is put through the probe envs. A new algorithm needs one entry in `SUBJECTS`, no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from rl_training.algorithms.learner import Learner
+from rl_training.algorithms.on_policy import PolicyBatch
+from rl_training.algorithms.streams import Streams
+from rl_training.config.train import TrainConfig
+from rl_training.envs.probes import probe_vector_env
+from rl_training.envs.spaces import Spaces
+from rl_training.experiment.registry import get_spec
+from rl_training.runtime.loops import Loop
+from rl_training.runtime.threads import limited_threads
+
+GAMMA = 0.8  # small, so that values far down a chain settle within a second
+BOTH_MODES = pytest.mark.parametrize(
+    "mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP], ids=lambda mode: mode.name.lower()
+)
+ValueFunction = Callable[[torch.Tensor], torch.Tensor]  # [B, ...] -> [B]
+
+
+class Reader:
+    """What a family of learners believes, and how to make it believe something else."""
+
+    def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        """V(s) under the learner's own policy, [B]."""
+        raise NotImplementedError
+
+    def action_values(self, learner: Any, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor | None:
+        """Q(s, a) [B]; None where the learner has no such thing."""
+        return None
+
+    def probabilities(self, learner: Any, obs: torch.Tensor) -> torch.Tensor | None:
+        """pi(.|s) over discrete actions; None where the learner has none."""
+        return None
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        """From now on the learner bootstraps from `function`, whatever it has learned."""
+        raise NotImplementedError
+
+    def targets(self, batch: Any, loss_arguments: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Observations and the values they are regressed to, out of a call of the algorithm's loss."""
+        return batch.obs, loss_arguments[1]
+
+
+class ActorCriticReader(Reader):
+    def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        return learner.model.value(obs)
+
+    def probabilities(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        return learner.model.policy(obs).softmax(-1)
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        learner.model.value = function
+
+    def targets(self, batch: Any, loss_arguments: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        data = next(argument for argument in loss_arguments if isinstance(argument, PolicyBatch))
+        return data.obs, data.returns
+
+
+class QNetworkReader(Reader):
+    def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_values(obs).amax(1)
+
+    def action_values(self, learner: Any, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_values(obs).gather(1, actions.long()).squeeze(1)
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        # Action 1 is worth less: only a maximum over the actions gives the function itself.
+        learner.target.module.q_values = lambda obs: torch.stack([function(obs), function(obs) - 1.0], 1)
+
+
+class DeterministicReader(Reader):
+    def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_values(obs, learner.model.actor(obs)).amin(0)
+
+    def action_values(self, learner: Any, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_values(obs, actions).amin(0)
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        critics = len(learner.model.critics)
+        learner.target.module.q_value = lambda obs, actions: function(obs)
+        learner.target.module.q_values = lambda obs, actions: function(obs).expand(critics, -1)
+
+
+class SoftReader(DeterministicReader):
+    """The soft value at the mean action. The temperature of the probes is so small that it adds nothing."""
+
+    def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_values(obs, learner.model.actor(obs)[0].tanh()).amin(0)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An algorithm with settings under which it learns a probe in about a second."""
+
+    reader: Reader
+    settings: Mapping[str, Any]
+    steps: int
+    num_envs: int = 4
+    model: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _replay(**settings: Any) -> dict[str, Any]:
+    return {"buffer_size": 2000, "batch_size": 64, "learning_starts": 200, "train_frequency": 1, **settings}
+
+
+SUBJECTS: dict[str, Subject] = {
+    "ppo": Subject(
+        ActorCriticReader(),
+        {"num_steps": 16, "minibatch_size": 32, "update_epochs": 4, "learning_rate": 1e-2},
+        steps=4000,
+        model={"initial_log_std": -0.7},
+    ),
+    "a2c": Subject(
+        ActorCriticReader(),
+        {"num_steps": 8, "learning_rate": 1e-2, "optimizer": "adam", "gae_lambda": 0.95},
+        steps=8000,
+        model={"initial_log_std": -0.7},
+    ),
+    "dqn": Subject(
+        QNetworkReader(), _replay(learning_rate=5e-3, tau=0.1, exploration=1.0, max_grad_norm=None), steps=900
+    ),
+    "ddpg": Subject(
+        DeterministicReader(), _replay(actor_learning_rate=3e-3, critic_learning_rate=1e-2, tau=0.1), steps=900
+    ),
+    "td3": Subject(
+        DeterministicReader(), _replay(actor_learning_rate=3e-3, critic_learning_rate=1e-2, tau=0.2), steps=900
+    ),
+    "sac": Subject(
+        SoftReader(),
+        _replay(actor_learning_rate=3e-3, critic_learning_rate=1e-2, tau=0.1, temperature=1e-3),
+        steps=900,
+    ),
+}
+
+
+def action_kinds(algo: str) -> list[bool]:
+    """For each kind of probe that the algorithm can take, whether its actions are continuous."""
+    kinds = get_spec(algo).actions
+    return [continuous for kind, continuous in (("discrete", False), ("box", True)) if kind in kinds]
+
+
+def subject(algo: str) -> Subject:
+    if algo not in SUBJECTS:
+        pytest.fail(f"{algo} is registered but has no entry in probe_suite.SUBJECTS: it was never probed")
+    return SUBJECTS[algo]
+
+
+def build_loop(algo: str, envs: VectorEnv, *, seed: int = 0, steps: int | None = None, **settings: Any) -> Loop:
+    """The algorithm's learner and loop on these envs, as `workflows.train` puts them together."""
+    chosen = subject(algo)
+    config = TrainConfig(
+        algo=algo,
+        env_id="probe",
+        seed=seed,
+        num_envs=envs.num_envs,
+        total_timesteps=steps or chosen.steps,
+        model={"hidden_sizes": (32,), **chosen.model},
+        algo_kwargs={"gamma": GAMMA, **chosen.settings, **settings},
+    )
+    spaces = Spaces(envs.single_observation_space, envs.single_action_space)
+    streams = Streams(seed)
+    spec = get_spec(algo)
+    return spec.loop(envs, spaces, spec.learner(spaces, config, streams), config, streams)
+
+
+def train_on_probe(
+    algo: str,
+    probe: Callable[..., gym.Env[Any, Any]],
+    *,
+    mode: AutoresetMode = AutoresetMode.SAME_STEP,
+    seed: int = 0,
+    steps: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **parameters: Any,
+) -> Learner:
+    """Train on the probe and give back the learner, ready to be read."""
+    envs = probe_vector_env(probe, subject(algo).num_envs, autoreset_mode=mode, **parameters)
+    loop = build_loop(algo, envs, seed=seed, steps=steps, **(settings or {}))
+    with limited_threads(1):
+        for _ in loop:
+            pass
+    return loop.learner
+
+
+@torch.no_grad()
+def values_of(algo: str, learner: Learner, observations: Any) -> np.ndarray:
+    return subject(algo).reader.values(learner, torch.tensor(observations, dtype=torch.float32)).numpy()
+
+
+def greedy_env_actions(learner: Learner, observations: Any) -> np.ndarray:
+    """What the agent would do without exploring, in the env's own units."""
+    action = learner.act(np.array(observations, np.float32), explore=False)
+    return learner.spaces.to_env_actions(action.actions)
+
+
+def record_targets(
+    algo: str, learner: Learner, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Fills up, update by update, with the observations learned from and the values they were regressed to."""
+    module = import_module(type(learner).__module__)
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+    batches: list[Any] = []
+    loss, update = getattr(module, f"{algo}_loss"), learner.update
+
+    def watched_update(batch: Any) -> Any:
+        batches[:] = [batch]
+        return update(batch)
+
+    def watched_loss(*arguments: Any, **options: Any) -> Any:
+        seen.append(subject(algo).reader.targets(batches[0], arguments))
+        return loss(*arguments, **options)
+
+    monkeypatch.setattr(learner, "update", watched_update)
+    monkeypatch.setattr(module, f"{algo}_loss", watched_loss)
+    return seen
