@@ -15,6 +15,7 @@ from replay_helpers import (
     make_batch,
     make_learner,
     make_loop,
+    oracle,
     plain_copy,
     snapshot,
     soft_update,
@@ -33,7 +34,7 @@ def one_row(reward: float, discount: float) -> Transitions:
 
 
 def huber(error: Any) -> Any:
-    return 0.5 * error**2 if abs(float(error)) <= 1 else abs(error) - 0.5
+    return 0.5 * error**2 if abs(error) <= 1 else abs(error) - 0.5
 
 
 # --- targets ---------------------------------------------------------------------------------------------------
@@ -90,7 +91,8 @@ def test_loss_equals_the_slow_formula_and_finite_differences(weighted: bool) -> 
     q = (3 * torch.randn(12, generator=generator, dtype=torch.float64)).requires_grad_()
     target = torch.randn(12, generator=generator, dtype=torch.float64)
     weights = torch.rand(12, generator=generator, dtype=torch.float64) if weighted else None
-    slow = sum((float(weights[b]) if weights is not None else 1.0) * huber(float(q[b] - target[b])) for b in range(12))
+    errors = (q.detach() - target).tolist()
+    slow = sum((1.0 if weights is None else float(weights[b])) * huber(errors[b]) for b in range(12))
     loss, metrics = dqn_loss(q, target, weights)
     assert loss.item() == pytest.approx(slow / 12, rel=1e-12)
     assert torch.autograd.gradcheck(lambda q: dqn_loss(q, target, weights)[0], (q,))
@@ -98,6 +100,19 @@ def test_loss_equals_the_slow_formula_and_finite_differences(weighted: bool) -> 
     assert metrics["q_mean"].item() == pytest.approx(q.detach().numpy().mean())
     assert metrics["target_q_mean"].item() == pytest.approx(target.numpy().mean())
     assert not any(value.requires_grad for value in metrics.values())
+
+
+@pytest.mark.parametrize("name", ["q_learning", "double_q"])
+def test_targets_and_losses_equal_an_independent_implementation(name: str) -> None:
+    for case in oracle(name)["cases"]:
+        inputs = {key: torch.tensor(value, dtype=torch.float64) for key, value in case["inputs"].items()}
+        rewards, outputs = inputs["rewards"], case["outputs"]
+        nothing = torch.zeros(len(rewards), 3)
+        batch = Transitions(nothing, inputs["actions"].long(), rewards, nothing, inputs["discounts"])
+        q = inputs["q"].gather(1, batch.actions[:, None]).squeeze(1)
+        target = dqn_target(batch, inputs["next_q"], inputs.get("next_q_online"))
+        np.testing.assert_allclose((target - q).numpy(), outputs["td_errors"], rtol=1e-10, atol=1e-12)
+        assert dqn_loss(q, target)[0].item() == pytest.approx(np.mean(outputs["huber_losses"]), rel=1e-10)
 
 
 # --- the whole update against one written out by hand -----------------------------------------------------------
@@ -129,7 +144,7 @@ class ReferenceDQN:
                 y = float(batch.rewards[b] + batch.discounts[b] * next_q[int(chosen_by.argmax())])
             error = self.q_row(self.online, batch.obs[b])[batch.actions[b]] - y
             losses.append(huber(error) * (1.0 if batch.weights is None else batch.weights[b]))
-            errors.append(abs(float(error)))
+            errors.append(abs(error.item()))
         self.optimizer.zero_grad()
         (sum(losses) / len(losses)).backward()
         if self.max_grad_norm is not None:

@@ -97,12 +97,12 @@ class ReturnNormalizer:
         self.running = np.zeros(num_envs)
         self.count, self.mean, self.variance = 0.0, 0.0, 1.0
 
-    def __call__(self, rewards: np.ndarray, ends: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    def __call__(self, rewards: np.ndarray, episode_starts: np.ndarray, valid: np.ndarray) -> np.ndarray:
         returns = np.empty(rewards.shape)
         for t in range(len(rewards)):
-            self.running = self.running * self.gamma * valid[t] + rewards[t]
+            # By starts, not by ends: an episode that a checkpoint cut has no end, but the next one has a start.
+            self.running = self.running * self.gamma * ~episode_starts[t] + rewards[t]
             returns[t] = self.running
-            self.running = self.running * ~ends[t]
         self._merge(returns[valid])
         scale = 1.0 / np.sqrt(self.variance + 1e-8)
         return np.clip(rewards * np.float32(scale), -10.0, 10.0).astype(np.float32)
@@ -128,4 +128,4 @@ class ReturnNormalizer:
 def learner_rewards(learner: Learner, normalizer: ReturnNormalizer | None, rollout: Rollout) -> np.ndarray:
     """The rewards the losses see: scaled and clipped, then normalised if the config asks for it."""
     rewards = learner.shape_rewards(rollout.rewards)
-    return rewards if normalizer is None else normalizer(rewards, rollout.ends, rollout.valid)
+    return rewards if normalizer is None else normalizer(rewards, rollout.episode_starts, rollout.valid)

@@ -73,14 +73,14 @@ class Optimizer:
         if self.max_grad_norm is not None:
             gradient = gradient * (self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         if self.kind == "adam":
-            self.steps += 1
+            self.steps.add_(1)
             self.first_moment.lerp_(gradient, 0.1)
             self.second_moment.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
             root = (self.second_moment / (1 - 0.999**self.steps)).sqrt_().add_(self.epsilon)
-            self.vector -= (self.learning_rate / (1 - 0.9**self.steps)) * (self.first_moment / root)
+            self.vector.sub_((self.learning_rate / (1 - 0.9**self.steps)) * (self.first_moment / root))
         else:
             self.second_moment.mul_(self.decay).addcmul_(gradient, gradient, value=1 - self.decay)
-            self.vector -= self.learning_rate * gradient / (self.second_moment + self.epsilon).sqrt_()
+            self.vector.sub_(self.learning_rate * gradient / (self.second_moment + self.epsilon).sqrt_())
         return norm
 
     def state_dict(self) -> dict[str, Any]:

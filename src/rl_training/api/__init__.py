@@ -6,7 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rl_training.api.algorithms import A2C, DDPG, DQN, PPO, SAC, TD3, ManagedAlgorithm, load
+    from rl_training.api.algorithms import A2C, DDPG, DQN, PPO, SAC, TD3, load
+    from rl_training.api.managed import ManagedAlgorithm
 
 __all__ = ["A2C", "DDPG", "DQN", "PPO", "SAC", "TD3", "ManagedAlgorithm", "load"]
 

@@ -46,6 +46,8 @@ def load_agent(checkpoint: Checkpoint) -> Agent:
         spaces = Spaces.from_json(checkpoint.state["spaces"])
         learner = get_spec(checkpoint.algorithm).learner(spaces, config, Streams(config.seed))
         restore_learner(learner, checkpoint)
+        # Exploration schedules go by it: an agent asked for random actions explores as it did when it was saved.
+        learner.env_steps = checkpoint.env_steps
     except (KeyError, ValueError, TypeError) as error:
         raise CheckpointError(f"{checkpoint.path}: does not fit {checkpoint.algorithm}: {error}") from None
     return Agent(learner, spaces, config)

@@ -145,7 +145,10 @@ class ReplayLoop(Loop):
 
     def _update(self) -> UpdateResult:
         settings = self.settings
-        exponent = self.learner.scheduled(settings.importance_exponent) if settings.prioritized else None
+        exponent = None
+        if settings.prioritized:
+            # By the loop's own count: the learner's is that of the last act until it learns.
+            exponent = settings.importance_exponent.at(self.env_steps, self.config.total_timesteps)
         batch = self.buffer.sample(settings.batch_size, self.streams["replay"], exponent)
         result = self.learn(batch)
         if result.priorities is not None and batch.indices is not None:

@@ -26,6 +26,7 @@ MOST_GIF_RATE = 34.0
 LEAST_GIF_RATE = 10.0
 LAST_PICTURE_SECONDS = 1.0
 COLOUR_SAMPLES = 16
+COLOUR_LEVELS = 31
 
 
 class Writer(ABC):
@@ -109,7 +110,7 @@ class GifWriter(Writer):
         if (self._seen - 1) % self._stride:
             # How an episode ends is what one wants to see.
             pictures = [*pictures, _shrunk(self._last)]
-        seconds = min(self._stride / self.fps, 1 / LEAST_GIF_RATE)
+        seconds = min(self._stride / self.fps, max(1 / LEAST_GIF_RATE, 1 / self.fps))
         self.speed = self._stride / self.fps / seconds
         milliseconds = [max(2, round(seconds * 100)) * 10] * len(pictures)
         milliseconds[-1] = round(LAST_PICTURE_SECONDS * 1000)
@@ -183,14 +184,16 @@ def _fitted(picture: Image, longest_side: int) -> Image:
 def _save_gif(pictures: list[Image], milliseconds: list[int], path: Path) -> None:
     """One palette for all: with one each, still areas would flicker and could not be left out as unchanged."""
     image = _import_pillow()
+    # Antialiasing makes many near-whites, and a white background would be drawn as one of them.
+    levels = [round(round(value * COLOUR_LEVELS / 255) * 255 / COLOUR_LEVELS) for value in range(256)] * 3
+    pictures = [picture.point(levels) for picture in pictures]
     step = max(1, len(pictures) // COLOUR_SAMPLES)
     samples = pictures[::step]
     width, height = pictures[0].size
     together = image.new("RGB", (width, height * len(samples)))
     for row, sample in enumerate(samples):
         together.paste(sample, (0, row * height))
-    # Without the second pass a large white area comes out as the mean of all that is nearly white.
-    palette = together.quantize(256, method=image.Quantize.MEDIANCUT, kmeans=1, dither=image.Dither.NONE)
+    palette = together.quantize(256, method=image.Quantize.MEDIANCUT, dither=image.Dither.NONE)
     indexed = [picture.quantize(palette=palette, dither=image.Dither.NONE) for picture in pictures]
     indexed[0].save(
         path, format="GIF", save_all=True, append_images=indexed[1:], duration=milliseconds, loop=0, optimize=False

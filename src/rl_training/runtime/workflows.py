@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from gymnasium.vector import VectorEnv
 from rl_training.algorithms.learner import resolve_device
 from rl_training.algorithms.streams import Streams
 from rl_training.config.train import TrainConfig
-from rl_training.envs.factory import make_vector_env
+from rl_training.envs.factory import make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
 from rl_training.experiment.config import load_config, save_config
@@ -220,7 +221,9 @@ class _Session:
         learner = spec.learner(spaces, config, self.streams)
         self.loop: Loop = spec.loop(envs, spaces, learner, config, self.streams)
         self.agent = Agent(learner, spaces, config)
-        self.eval_env = env if eval_env is None and not isinstance(env, VectorEnv) else eval_env
+        self.eval_env = eval_env
+        if eval_env is None and env is not None and not isinstance(env, VectorEnv):
+            self.eval_env = partial(make_env, env, config.env_kwargs)
         self.can_evaluate = self.eval_env is not None or not isinstance(env, VectorEnv)
         self.window = MetricWindow()
         self.saver = RunSaver(run.path, config, spaces, self.loop, self.window)

@@ -1,0 +1,371 @@
+"""The command line: words become one call each. Nothing heavy is imported before a command needs it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from rl_training._version import __version__
+from rl_training.command_line import output
+from rl_training.errors import ConfigError, RLTrainingError
+
+if TYPE_CHECKING:
+    from rl_training.config.train import TrainConfig
+    from rl_training.runtime.workflows import TrainResult
+
+EXIT_INTERRUPTED = 130
+EXIT_RESUMABLE = 75
+
+
+class Commands(TyperGroup):
+    """Expected failures are one line on stderr and an exit code; everything else keeps its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RLTrainingError as error:
+            typer.echo("error: " + " ".join(str(error).splitlines()), err=True)
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+class Which(str, Enum):
+    latest = "latest"
+    best = "best"
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+lists = typer.Typer(no_args_is_help=True, help="Show algorithms, configs, runs, or the settings of an algorithm.")
+app.add_typer(lists, name="list")
+
+Target = Annotated[
+    str,
+    typer.Argument(metavar="TARGET", help="A run, its name, a checkpoint, or the word latest or best.", show_default=False),
+]
+Config = Annotated[
+    str | None, typer.Argument(metavar="CONFIG", help="A preset such as ppo/cartpole, or a YAML file.", show_default=False)
+]
+OutputDir = Annotated[Path, typer.Option("--output-dir", help="Where runs are looked for.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, and nothing else, on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress display.")]
+Episodes = Annotated[int, typer.Option("--episodes", min=1, help="How many episodes.")]
+EvalSeed = Annotated[int, typer.Option("--seed", min=0, help="Episode i is reset with this seed + i.")]
+Stochastic = Annotated[bool, typer.Option("--stochastic", help="Sample actions instead of taking the best.")]
+Checkpoint = Annotated[
+    Which | None, typer.Option("--checkpoint", help="Which one of a run: latest unless said.", show_default=False)
+]
+TotalTimesteps = Annotated[
+    int | None, typer.Option("--total-timesteps", help="Env steps of the whole run.", show_default=False)
+]
+RUNS = Path("runs")
+FIRST_SEED = 10_000
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        output.print_text(f"rl_training {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Reinforcement learning: train, watch, evaluate and resume agents.
+
+    Start with: rl-training train ppo/cartpole
+    """
+
+
+@app.command()
+def train(
+    config: Config = None,
+    config_option: Annotated[
+        str | None, typer.Option("--config", metavar="CONFIG", help="The same as CONFIG.", show_default=False)
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated.", show_default=False),
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the run.", show_default=False)] = None,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", metavar="0,1,2", help="One run for each seed.", show_default=False)
+    ] = None,
+    output_dir: Annotated[
+        str | None, typer.Option("--output-dir", help="Where run directories are made.", show_default=False)
+    ] = None,
+    total_timesteps: TotalTimesteps = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train an agent in a run directory of its own."""
+    given = [source for source in (config, config_option) if source is not None]
+    if len(given) != 1:
+        problem = "name it once, not twice" if given else "name a preset such as ppo/cartpole, or a YAML file"
+        raise ConfigError(f"CONFIG: {problem} (`rl-training list configs` shows the presets)")
+    changes = {"seed": seed, "output_dir": output_dir, "total_timesteps": total_timesteps}
+    configs = _configs(given[0], overrides or [], changes, seeds)
+
+    from rl_training.runtime import workflows
+
+    results = []
+    for each in configs:
+        with output.stdout_reserved(as_json):
+            result = workflows.train(each, show=False if quiet else None)
+        _report(result, as_json)
+        results.append(result)
+    if len(results) > 1 and not as_json:
+        output.show_seeds(results)
+
+
+def _configs(
+    source: str, overrides: Sequence[str], changes: dict[str, Any], seeds: str | None
+) -> list[TrainConfig]:
+    """All configs are checked before the first one is run, and before torch is imported."""
+    from rl_training.experiment.config import load_config
+
+    config = load_config(source, overrides)
+    # Not as key=value: the text of an option is meant literally, not as YAML.
+    config = load_config(config, {key: value for key, value in changes.items() if value is not None})
+    if seeds is None:
+        return [config]
+    if changes["seed"] is not None:
+        raise ConfigError("seeds: give --seed or --seeds, not both")
+    try:
+        numbers = [int(word) for word in seeds.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or len(set(numbers)) != len(numbers):
+        raise ConfigError(f"seeds: {seeds!r} is not valid, expected different integers such as 0,1,2")
+    return [load_config(config, {"seed": number}) for number in numbers]
+
+
+def _report(result: TrainResult, as_json: bool) -> None:
+    if as_json:
+        output.print_json(result.summary())
+    else:
+        output.show_result(result)
+    if result.interrupted:
+        resume_command = output.command("resume", result.run_dir)
+        typer.echo(f"stopped after {result.env_steps:,} steps and saved; go on with: {resume_command}", err=True)
+        raise typer.Exit(EXIT_RESUMABLE)
+
+
+@app.command()
+def resume(
+    target: Target,
+    total_timesteps: TotalTimesteps = None,
+    output_dir: OutputDir = RUNS,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with a run from its newest good checkpoint; with more steps, extend a finished one."""
+    _resolve(target, output_dir)  # a wrong name is told at once, before torch is imported
+
+    from rl_training.runtime import workflows
+
+    with output.stdout_reserved(as_json):
+        result = workflows.resume(
+            target, total_timesteps=total_timesteps, output_dir=output_dir, show=False if quiet else None
+        )
+    _report(result, as_json)
+
+
+@app.command("eval")
+def evaluate(
+    target: Target,
+    episodes: Episodes = 10,
+    seed: EvalSeed = FIRST_SEED,
+    checkpoint: Checkpoint = None,
+    stochastic: Stochastic = False,
+    output_dir: OutputDir = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Play full episodes and report the mean return."""
+    path = _resolve(target, output_dir, checkpoint)
+
+    from rl_training.runtime import workflows
+
+    with output.stdout_reserved(as_json):
+        result = workflows.evaluate_checkpoint(path, episodes=episodes, seed=seed, deterministic=not stochastic)
+    if as_json:
+        output.print_json(result.summary())
+    else:
+        output.show_evaluation(result, str(path))
+
+
+@app.command()
+def predict(
+    target: Target,
+    obs: Annotated[
+        str | None, typer.Option("--obs", metavar="JSON", help="An observation, or a list of them; else stdin.")
+    ] = None,
+    checkpoint: Checkpoint = None,
+    stochastic: Stochastic = False,
+    output_dir: OutputDir = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Print the action for an observation, in the env's own units."""
+    from rl_training.command_line.observations import parse_json, to_observation
+
+    name = "--obs" if obs is not None else "stdin"
+    if obs is None:
+        if sys.stdin is None or sys.stdin.isatty():
+            raise ConfigError("--obs: give an observation as JSON, here or on stdin")
+        obs = sys.stdin.read()
+    value = parse_json(obs, name)
+    path = _resolve(target, output_dir, checkpoint)
+
+    from rl_training.experiment.registry import get_spec
+    from rl_training.runtime import workflows
+
+    with output.stdout_reserved():
+        agent = workflows.agent_of(path)
+        observation = to_observation(value, agent.spaces, name)
+        action, _ = get_spec(agent.config.algo).predict(agent, observation, deterministic=not stochastic)
+    output.print_json({"action": action.tolist()} if as_json else action.tolist())
+
+
+@app.command()
+def play(
+    target: Target,
+    episodes: Episodes = 1,
+    seed: EvalSeed = FIRST_SEED,
+    gif: Annotated[Path | None, typer.Option("--gif", help="Write a GIF to this file.", show_default=False)] = None,
+    mp4: Annotated[Path | None, typer.Option("--mp4", help="Write an MP4 to this file.", show_default=False)] = None,
+    fps: Annotated[
+        float | None, typer.Option("--fps", help="Env steps per second; the env's own unless said.", show_default=False)
+    ] = None,
+    checkpoint: Checkpoint = None,
+    stochastic: Stochastic = False,
+    output_dir: OutputDir = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Watch the agent: in a window, or as a GIF or MP4. Without a display a GIF is written."""
+    if gif is not None and mp4 is not None:
+        raise ConfigError("--gif, --mp4: choose one of the two")
+    for option, file in (("gif", gif), ("mp4", mp4)):
+        if file is not None and file.suffix.lower() != f".{option}":
+            raise ConfigError(f"--{option}: {file} has to end in .{option}")
+    path = _resolve(target, output_dir, checkpoint)
+
+    from rl_training.runtime import workflows
+    from rl_training.runtime.playing import has_display, record_episode, watch
+
+    file = gif or mp4
+    with output.stdout_reserved(as_json):
+        agent = workflows.agent_of(path)
+        if file is None and has_display() and fps is None:
+            played = watch(agent, episodes=episodes, seed=seed, deterministic=not stochastic)
+        else:
+            file = file or path.absolute().parent.parent / "play.gif"
+            played = record_episode(
+                agent, file, episodes=episodes, seed=seed, fps=fps, deterministic=not stochastic
+            )
+    if as_json:
+        output.print_json(output.recording_summary(played))
+    else:
+        output.show_recording(played)
+
+
+@app.command()
+def inspect(
+    target: Target, checkpoint: Checkpoint = None, output_dir: OutputDir = RUNS, as_json: Json = False
+) -> None:
+    """Show what a checkpoint holds, and whether its files are intact."""
+    from rl_training.command_line.inspection import inspect_checkpoint, show_report
+    from rl_training.errors import CheckpointError
+
+    report = inspect_checkpoint(_resolve(target, output_dir, checkpoint))
+    if as_json:
+        output.print_json(report)
+    else:
+        show_report(report)
+    if not report["verified"]:
+        raise CheckpointError(report["problems"][0])
+
+
+def _resolve(target: str, output_dir: Path, checkpoint: Which | None = None) -> Path:
+    from rl_training.runtime.checkpoint import resolve_checkpoint
+
+    which = None if checkpoint is None else checkpoint.value
+    return resolve_checkpoint(target, output_dir, which=which, segments="skip")
+
+
+@lists.command("algorithms")
+def list_algorithms(as_json: Json = False) -> None:
+    """Algorithms, the actions they take, and their papers."""
+    from rl_training.command_line.listing import algorithm_rows
+
+    rows = algorithm_rows()
+    if as_json:
+        output.print_json(rows)
+    else:
+        cells = [(row["name"], row["title"], ", ".join(row["actions"]), row["paper"]) for row in rows]
+        output.show(output.table(["name", "algorithm", "actions", "paper"], cells))
+
+
+@lists.command("configs")
+def list_configs(as_json: Json = False) -> None:
+    """Packaged presets."""
+    from rl_training.command_line.listing import preset_rows
+
+    rows = preset_rows()
+    if as_json:
+        output.print_json(rows)
+    else:
+        cells = [(row["name"], row["algo"], row["env_id"], f"{row['total_timesteps']:,}") for row in rows]
+        output.show(output.table(["name", "algorithm", "env", "steps"], cells, ["steps"]))
+
+
+@lists.command("runs")
+def list_runs(output_dir: OutputDir = RUNS, as_json: Json = False) -> None:
+    """Runs, newest first."""
+    from rl_training.command_line.listing import run_rows, show_runs
+
+    rows = run_rows(output_dir)
+    if as_json:
+        output.print_json(rows)
+    else:
+        show_runs(rows, output_dir)
+
+
+@lists.command("settings")
+def list_settings(
+    algo: Annotated[str, typer.Argument(metavar="ALGORITHM", help="Such as ppo.", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """Every setting of a run with this algorithm, with its default and meaning."""
+    from rl_training.experiment.config import describe_config
+    from rl_training.experiment.registry import get_entry
+
+    get_entry(algo)
+    rows = describe_config(algo)
+    if as_json:
+        output.print_json([row._asdict() for row in rows])
+    else:
+        output.show(output.table(["setting", "takes", "default", "meaning"], rows))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The entry point; returns the exit code."""
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="rl-training")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0

@@ -1,0 +1,207 @@
+"""What commands print: one line of JSON for machines, tables and panels for people."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from rl_training.runtime.evaluation import EvalResult
+    from rl_training.runtime.playing import Recording
+    from rl_training.runtime.workflows import TrainResult
+
+
+def print_json(value: Any) -> None:
+    """One line, strictly JSON: a number that is not finite becomes null."""
+    sys.stdout.write(json.dumps(_strict(value), allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+@contextlib.contextmanager
+def stdout_reserved(reserved: bool = True) -> Iterator[None]:
+    """While entered, whatever prints to stdout goes to stderr: the JSON that follows must be alone there.
+
+    Envs print, their libraries too, and so do their worker processes: hence the descriptor, not only the name.
+    """
+    if not reserved:
+        yield
+        return
+    sys.stdout.flush()
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            kept = os.dup(1)
+            stack.callback(os.close, kept)
+            os.dup2(2, 1)
+            stack.callback(os.dup2, kept, 1)
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield
+
+
+def print_text(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def show(*renderables: RenderableType) -> None:
+    """Print for people. Nothing is taken for markup: names and paths may hold brackets."""
+    from rich.console import Console
+
+    console = Console(markup=False, emoji=False, highlight=False)
+    for renderable in renderables:
+        console.print(renderable)
+    sys.stdout.flush()
+
+
+def facts(rows: Sequence[tuple[str, Any]], title: str | None = None) -> RenderableType:
+    """Names on the left, values on the right; in a frame if there is a title."""
+    from rich import box
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows:
+        grid.add_row(Text(name), value if isinstance(value, Text) else Text(str(value)))
+    if title is None:
+        return grid
+    return Panel(grid, title=Text(title, "bold"), title_align="left", box=box.ROUNDED, expand=False, padding=(0, 1))
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequence[str] = ()) -> RenderableType:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for header in headers:
+        made.add_column(header, justify="right" if header in numeric else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    return made
+
+
+def status_text(status: str) -> Text:
+    from rich.text import Text
+
+    colours = {"finished": "green", "running": "cyan", "interrupted": "yellow", "failed": "red"}
+    return Text(status, colours.get(status, ""))
+
+
+def show_commands(commands: Sequence[tuple[str, str]]) -> None:
+    """Commands to copy: one per line, never wrapped, so that they can be pasted whole."""
+    width = max(len(label) for label, _ in commands)
+    for label, command in commands:
+        print_text(f"  {label:<{width}}  {command}")
+
+
+def command(word: str, target: Path | str, *rest: str) -> str:
+    return shlex.join(["rl-training", word, str(target), *rest])
+
+
+def return_text(evaluation: EvalResult | None) -> str:
+    if evaluation is None:
+        return "not evaluated"
+    return f"{evaluation.mean_return:,.1f} \N{PLUS-MINUS SIGN} {evaluation.std_return:,.1f}"
+
+
+def show_result(result: TrainResult) -> None:
+    """The end of a run, and what to do with it."""
+    config, evaluation = result.agent.config, result.evaluation
+    state = "stopped" if result.interrupted else "finished"
+    steps = f"{result.env_steps:,}"
+    if result.interrupted:
+        steps += f" of {config.total_timesteps:,}"
+    rows = [
+        ("steps", f"{steps} in {_duration(result.wall_seconds)}, {result.steps_per_second:,.0f} per second"),
+        ("run", result.run_dir),
+        ("checkpoint", result.checkpoint.name),
+    ]
+    if evaluation is not None:
+        rows.insert(0, ("mean return", f"{return_text(evaluation)} over {len(evaluation.returns)} episodes"))
+    show(facts(rows, f"{config.algo} on {config.env_id}, seed {config.seed}: {state}"))
+    run = result.run_dir
+    if result.interrupted:
+        show_commands([("go on", command("resume", run)), ("evaluate", command("eval", run))])
+        return
+    longer = str(2 * config.total_timesteps)
+    show_commands(
+        [
+            ("evaluate", command("eval", run, "--episodes", "100")),
+            ("watch", command("play", run)),
+            ("train on", command("resume", run, "--total-timesteps", longer)),
+        ]
+    )
+
+
+def show_seeds(results: Sequence[TrainResult]) -> None:
+    rows = [
+        (
+            result.agent.config.seed,
+            f"{result.env_steps:,}",
+            return_text(result.evaluation),
+            _duration(result.wall_seconds),
+            result.run_dir,
+        )
+        for result in results
+    ]
+    show(table(["seed", "steps", "mean return", "time", "run"], rows, ["seed", "steps", "mean return", "time"]))
+
+
+def show_evaluation(result: EvalResult, name: str) -> None:
+    lengths = result.lengths
+    rows = [
+        ("mean return", return_text(result)),
+        ("range", f"{min(result.returns):,.1f} to {max(result.returns):,.1f}"),
+        ("episodes", f"{len(lengths)}, {sum(lengths) / len(lengths):,.0f} steps each on average"),
+    ]
+    show(facts(rows, name))
+
+
+def recording_summary(recording: Recording) -> dict[str, Any]:
+    return {
+        "file": None if recording.path is None else str(recording.path),
+        "episodes": len(recording.returns),
+        "returns": list(recording.returns),
+        "lengths": list(recording.lengths),
+        "pictures": recording.pictures,
+        "speed": recording.speed,
+    }
+
+
+def show_recording(recording: Recording) -> None:
+    for number, (value, length) in enumerate(zip(recording.returns, recording.lengths, strict=True), 1):
+        print_text(f"episode {number}: return {value:,.1f} in {length:,} steps")
+    if recording.path is not None:
+        size = recording.path.stat().st_size / 1e6
+        faster = f", {recording.speed:.3g} times as fast" if recording.speed > 1 else ""
+        print_text(f"wrote {recording.path} ({recording.pictures} pictures, {size:.1f} MB{faster})")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
