@@ -27,24 +27,29 @@ from rl_training.experiment.config import load_config
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ROOT / "scripts" / "learning_targets.yaml"
 EPISODES, FIRST_SEED = 100, 10_000
+SHARE_OF_SEEDS_AT_FLOOR = 0.8
+# What differs between two runs of one preset, and says nothing about the preset.
+PER_RUN = ("seed", "run_name", "output_dir", "threads", "device")
+
+Row = dict[str, Any]
+Score = dict[str, Any]
 
 
 def main() -> int:
     arguments = parse_arguments()
     rows = [row for row in load_targets() if selected(row, arguments)]
     for row in rows:
-        steps = load_config(row["preset"]).total_timesteps
-        if steps > row["budget"]:
+        if (steps := load_config(row["preset"]).total_timesteps) > row["budget"]:
             sys.exit(f"{row['preset']}: total_timesteps {steps} is over its budget of {row['budget']}")
     jobs = [(row["preset"], seed, arguments.output_dir) for row in rows for seed in range(arguments.seeds)]
     if not arguments.table:
         train_all(jobs, arguments.jobs)
-    found = {(preset, seed): stored_score(preset, seed, arguments.output_dir) for preset, seed, _ in jobs}
+    found = {(preset, seed): stored_score(preset, seed, output_dir) for preset, seed, output_dir in jobs}
     table = [summarise(row, [found[row["preset"], seed] for seed in range(arguments.seeds)]) for row in rows]
     text = markdown(table, arguments.seeds)
     print(text)
     if arguments.write:
-        write_report(table, text)
+        write_report(table, text, ROOT / "docs" / "benchmarks")
     return 0 if all(entry["verdict"] == "pass" for entry in table) else 1
 
 
@@ -60,11 +65,11 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def load_targets() -> list[dict[str, Any]]:
+def load_targets() -> list[Row]:
     return list(read_file(TARGETS, TARGETS.name).data["rows"])
 
 
-def selected(row: dict[str, Any], arguments: argparse.Namespace) -> bool:
+def selected(row: Row, arguments: argparse.Namespace) -> bool:
     if arguments.only:
         return row["preset"] in arguments.only
     return arguments.long or not row.get("long", False)
@@ -87,7 +92,12 @@ def run_config(preset: str, seed: int, output_dir: str) -> Any:
     return load_config(preset, {"seed": seed, "run_name": name, "output_dir": output_dir, "threads": 1})
 
 
-def train_and_score(preset: str, seed: int, output_dir: str) -> dict[str, Any]:
+def settings(config: Any) -> dict[str, Any]:
+    """What a preset says, the same for all its seeds and wherever its runs are kept."""
+    return {key: value for key, value in config.model_dump(mode="json").items() if key not in PER_RUN}
+
+
+def train_and_score(preset: str, seed: int, output_dir: str) -> Score:
     """Train, or go on with, one seed of a preset, then evaluate its last checkpoint."""
     from rl_training.runtime.workflows import evaluate_checkpoint, resume, train
 
@@ -95,96 +105,109 @@ def train_and_score(preset: str, seed: int, output_dir: str) -> dict[str, Any]:
         return score
     config = run_config(preset, seed, output_dir)
     run_dir = Path(output_dir) / str(config.run_name)
-    if run_dir.exists() and settings_of(run_dir) != config.model_dump(mode="json"):
-        discard_run(run_dir)
+    if run_dir.exists() and stored_settings(run_dir) != settings(config):
+        set_aside(run_dir)
     result = resume(run_dir, show=False) if run_dir.exists() else train(config, show=False)
-    evaluation = evaluate_checkpoint(run_dir, episodes=EPISODES, seed=FIRST_SEED)
+    if result.interrupted:
+        raise RuntimeError(f"stopped at env step {result.env_steps}; the next call goes on from there")
+    evaluation = evaluate_checkpoint(result.checkpoint, episodes=EPISODES, seed=FIRST_SEED)
     score = evaluation.summary() | {
         "env_steps": result.env_steps,
         "wall_seconds": result.wall_seconds,
-        "settings": config.model_dump(mode="json"),
+        "steps_to_floor": steps_to_floor(run_dir, floor_of(preset)),
+        "settings": settings(config),
     }
     (run_dir / "score.json").write_text(json.dumps(score, indent=1))
     return score
 
 
-def settings_of(run_dir: Path) -> Any:
+def stored_settings(run_dir: Path) -> dict[str, Any] | None:
     path = run_dir / "config.yaml"
-    return load_config(path).model_dump(mode="json") if path.exists() else None
+    return settings(load_config(path)) if path.exists() else None
 
 
-def discard_run(run_dir: Path) -> None:
-    """Set a run of older settings aside instead of deleting it."""
+def set_aside(run_dir: Path) -> None:
+    """Rename a run of older settings instead of deleting it."""
     number = 1
     while (aside := run_dir.with_name(f"old-{run_dir.name}-{number}")).exists():
         number += 1
     run_dir.rename(aside)
 
 
-def stored_score(preset: str, seed: int, output_dir: str) -> dict[str, Any] | None:
+def stored_score(preset: str, seed: int, output_dir: str) -> Score | None:
+    """The score of a finished run, unless the preset has changed since."""
     config = run_config(preset, seed, output_dir)
     path = Path(output_dir) / str(config.run_name) / "score.json"
     if not path.exists():
         return None
-    score: dict[str, Any] = json.loads(path.read_text())
-    return score if score["settings"] == config.model_dump(mode="json") else None
+    score: Score = json.loads(path.read_text())
+    return score if score["settings"] == settings(config) else None
 
 
-def steps_to_floor(preset: str, seed: int, output_dir: str, floor: float) -> int | None:
+def floor_of(preset: str) -> float:
+    return next(float(row["floor"]) for row in load_targets() if row["preset"] == preset)
+
+
+def steps_to_floor(run_dir: Path, floor: float) -> int | None:
+    """Env steps at the first evaluation during training that reached the floor."""
     from rl_training.runtime.metric_lines import read_metrics
 
-    config = run_config(preset, seed, output_dir)
-    for line in read_metrics(Path(output_dir) / str(config.run_name)):
+    for line in read_metrics(run_dir):
         if line["kind"] == "eval" and line["eval_mean_return"] >= floor:
             return int(line["env_steps"])
     return None
 
 
-def summarise(row: dict[str, Any], scores: list[dict[str, Any] | None]) -> dict[str, Any]:
+def passes(row: Row, returns: list[float]) -> bool:
+    """At least four in five seeds at the floor, and the median at the bar."""
+    at_floor = sum(value >= row["floor"] for value in returns)
+    return at_floor >= SHARE_OF_SEEDS_AT_FLOOR * len(returns) and statistics.median(returns) >= row["bar"]
+
+
+def summarise(row: Row, scores: list[Score | None]) -> Row:
+    """A row of the table: the target, what the seeds reached, and the verdict."""
     present = [score for score in scores if score is not None]
     returns = [score["mean_return"] for score in present]
-    entry = row | {"scores": returns, "env_steps": max((s["env_steps"] for s in present), default=0)}
-    if len(returns) < len(scores):
-        return entry | {"verdict": f"{len(returns)} of {len(scores)} seeds"}
-    output_dir = present[0]["settings"]["output_dir"]
-    reached = [steps_to_floor(row["preset"], seed, output_dir, row["floor"]) for seed in range(len(scores))]
-    enough = sum(value >= row["floor"] for value in returns) >= 0.8 * len(returns)
-    passed = enough and statistics.median(returns) >= row["bar"]
-    return entry | {
+    if len(present) < len(scores):
+        return row | {"scores": returns, "verdict": f"{len(present)} of {len(scores)} seeds"}
+    reached = [score["steps_to_floor"] for score in present if score["steps_to_floor"] is not None]
+    return row | {
+        "verdict": "pass" if passes(row, returns) else "MISS",
+        "scores": returns,
         "median": statistics.median(returns),
         "low": min(returns),
         "high": max(returns),
-        "steps_to_floor": statistics.median([s for s in reached if s]) if any(reached) else None,
-        "seeds_that_reached_floor_in_training": sum(s is not None for s in reached),
-        "minutes": statistics.median(score["wall_seconds"] for score in present) / 60,
-        "verdict": "pass" if passed else "MISS",
+        "env_steps": max(score["env_steps"] for score in present),
+        "steps_to_floor": statistics.median(reached) if reached else None,
+        "seeds_that_reached_floor_in_training": len(reached),
+        "minutes": round(statistics.median(score["wall_seconds"] for score in present) / 60, 2),
+        "settings": present[0]["settings"],
     }
 
 
-def markdown(table: list[dict[str, Any]], seeds: int) -> str:
+def markdown(table: list[Row], seeds: int) -> str:
     head = "| preset | env steps | median | worst .. best | steps to floor | floor | bar | peer | min/seed | verdict |"
     lines = [head, "| --- " * 10 + "|"]
     for entry in table:
+        bars = f"{entry['floor']} | {entry['bar']} | {entry['peer']}"
         if "median" not in entry:
-            bars = f"{entry['floor']} | {entry['bar']} | {entry['peer']}"
             lines.append(f"| {entry['preset']} | | | | | {bars} | | {entry['verdict']} |")
             continue
         steps = "-" if entry["steps_to_floor"] is None else f"{entry['steps_to_floor']:,.0f}"
         lines.append(
             f"| {entry['preset']} | {entry['env_steps']:,} | {entry['median']:.1f} "
-            f"| {entry['low']:.1f} .. {entry['high']:.1f} | {steps} | {entry['floor']} | {entry['bar']} "
-            f"| {entry['peer']} | {entry['minutes']:.1f} | {entry['verdict']} |"
+            f"| {entry['low']:.1f} .. {entry['high']:.1f} | {steps} | {bars} "
+            f"| {entry['minutes']:.1f} | {entry['verdict']} |"
         )
     rule = f"{seeds} seeds, {EPISODES} deterministic episodes each, reset seeds from {FIRST_SEED}."
     return "\n".join(lines) + f"\n\n{rule}\n"
 
 
-def write_report(table: list[dict[str, Any]], text: str) -> None:
+def write_report(table: list[Row], text: str, folder: Path) -> None:
     import gymnasium
     import numpy
     import torch
 
-    folder = ROOT / "docs" / "benchmarks"
     folder.mkdir(parents=True, exist_ok=True)
     versions = f"Python {platform.python_version()}, torch {torch.__version__}, gymnasium {gymnasium.__version__}, "
     versions += f"numpy {numpy.__version__}, {platform.machine()}"
@@ -192,8 +215,9 @@ def write_report(table: list[dict[str, Any]], text: str) -> None:
 
 Made by `python scripts/check_learning.py --write`: every preset trained within its budget over 5 seeds, the LAST
 checkpoint of each seed evaluated. A row passes when at least 4 of 5 seeds reach the floor and the median reaches the
-bar. Steps to floor: median over seeds of the first evaluation during training at or above the floor (10 episodes on
-other seeds). {versions}.
+bar. Steps to floor: median, over the seeds that got there, of the first evaluation during training at or above the
+floor (10 episodes on other seeds). Minutes are wall time of one seed on one thread of a busy two-core machine.
+{versions}.
 
 """
     (folder / "learning.md").write_text(intro + text)

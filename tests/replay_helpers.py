@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rl_training.algorithms.learner import Action, Learner, UpdateResult
 from rl_training.algorithms.streams import Streams
 from rl_training.config.train import TrainConfig
 from rl_training.data.transitions import Transitions
@@ -21,7 +24,7 @@ from rl_training.runtime.loops import ReplayLoop
 OBSERVATIONS = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
 DISCRETE = Spaces(OBSERVATIONS, gym.spaces.Discrete(4))
 # Unequal bounds off zero: what holds on the policy's scale must not depend on them.
-BOX = Spaces(OBSERVATIONS, gym.spaces.Box(np.float32([0.0, -2.0]), np.float32([3.0, 2.0])))
+BOX = Spaces(OBSERVATIONS, gym.spaces.Box(np.array([0.0, -2.0], np.float32), np.array([3.0, 2.0], np.float32)))
 
 ORACLES = Path(__file__).resolve().parent / "fixtures" / "oracles"
 
@@ -110,6 +113,27 @@ def snapshot(module: nn.Module) -> Tensor:
     return torch.cat([p.detach().reshape(-1) for p in module.parameters()]).clone()
 
 
+class _Objective(nn.Module):
+    def __init__(self, model: nn.Module, loss: Callable[[Any], Tensor]):
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self) -> Tensor:
+        return self.loss(self.model)
+
+
+def actor_gradient_is_exact(model: nn.Module, loss: Callable[[Any], Tensor]) -> bool:
+    """Whether the gradient of `loss(model)` in the actor's parameters agrees with finite differences."""
+    objective = _Objective(copy.deepcopy(model).double(), loss)
+    named = {name: p for name, p in objective.named_parameters() if "policy_network" in name}
+
+    def of_parameters(*values: Tensor) -> Any:
+        return torch.func.functional_call(objective, dict(zip(named, values, strict=True)), ())
+
+    parameters = [p.detach().clone().requires_grad_() for p in named.values()]
+    return bool(torch.autograd.gradcheck(of_parameters, parameters))
+
+
 def oracle(name: str) -> dict[str, Any]:
     """Recorded inputs and outputs of an independent implementation; scripts/record_oracles.py makes them."""
     document: dict[str, Any] = json.loads((ORACLES / f"{name}.json").read_text())
@@ -126,3 +150,35 @@ def kolmogorov_distance(samples: np.ndarray, low: float, high: float) -> float:
 def kolmogorov_limit(count: int) -> float:
     """The distance that uniform samples exceed once in a thousand tests."""
     return 1.95 / count**0.5
+
+
+class Recorder(Learner):
+    """Acts always alike, learns nothing, and writes down what it is asked and when."""
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self.acted_at: list[int] = []
+        self.updated_at: list[int] = []
+        self.batches: list[Transitions] = []
+        self.observed: list[np.ndarray] = []
+
+    def act(self, obs: np.ndarray, **_: Any) -> Action:
+        self.acted_at.append(self.env_steps)
+        shape = (len(obs), *self.spaces.action_shape)
+        return Action(np.zeros(shape, np.float32 if self.spaces.action_kind == "box" else np.int64))
+
+    def observe(self, obs: np.ndarray) -> None:
+        self.observed.append(obs.copy())
+
+    def update(self, batch: Transitions) -> UpdateResult:
+        self.updated_at.append(self.env_steps)
+        self.batches.append(batch)
+        self.updates += 1
+        return UpdateResult({}, np.arange(len(batch), dtype=np.float32) / 7 if batch.weights is not None else None)
+
+
+def recording_loop(envs: Any, **settings: Any) -> tuple[ReplayLoop, Recorder]:
+    config = make_config("dqn", num_envs=envs.num_envs, **settings)
+    spaces, streams = Spaces(envs.single_observation_space, envs.single_action_space), Streams(0)
+    learner = Recorder(spaces, config, streams)
+    return ReplayLoop(envs, spaces, learner, config, streams), learner

@@ -8,9 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from replay_helpers import BOX, assert_same_parameters, make_batch, make_learner, plain_copy, snapshot, soft_update
 from torch import Tensor, nn
 
+from replay_helpers import (
+    BOX,
+    actor_gradient_is_exact,
+    assert_same_parameters,
+    make_batch,
+    make_learner,
+    plain_copy,
+    snapshot,
+    soft_update,
+)
 from rl_training.algorithms import ddpg as ddpg_module
 from rl_training.algorithms import sac as sac_module
 from rl_training.algorithms import td3 as td3_module
@@ -47,27 +56,10 @@ def test_critic_loss_is_the_mean_squared_error() -> None:
     assert set(metrics) == {"critic_loss", "q_mean", "target_q_mean"}
 
 
-class ActorObjective(nn.Module):
-    """The actor's loss as a function of the model's parameters alone, for finite differences."""
-
-    def __init__(self, model: nn.Module, obs: Tensor):
-        super().__init__()
-        self.model, self.obs = model, obs
-
-    def forward(self) -> Tensor:
-        return ddpg_actor_loss(self.model, self.obs)  # type: ignore[arg-type]
-
-
 def test_actor_gradient_is_right_by_finite_differences() -> None:
-    model = copy.deepcopy(make_learner("ddpg", BOX, model={"hidden_sizes": (3,)}).model).double()
-    objective = ActorObjective(model, make_batch(BOX, 5, 0).obs.double())
-    names = [name for name, _ in objective.named_parameters() if "policy_network" in name]
-    parameters = [dict(objective.named_parameters())[name].detach().clone().requires_grad_() for name in names]
-
-    def loss(*values: Tensor) -> Tensor:
-        return torch.func.functional_call(objective, dict(zip(names, values, strict=True)), ())  # type: ignore
-
-    assert torch.autograd.gradcheck(loss, parameters)
+    model = make_learner("ddpg", BOX, model={"hidden_sizes": (3,)}).model
+    obs = make_batch(BOX, 5, 0).obs.double()
+    assert actor_gradient_is_exact(model, lambda model: ddpg_actor_loss(model, obs))
 
 
 def test_actor_gradient_is_the_deterministic_policy_gradient() -> None:
@@ -114,9 +106,9 @@ class ReferenceDDPG:
             error = self.critic(torch.cat([batch.obs[b], batch.actions[b]]))[0] - y
             losses.append(error**2 * (1.0 if batch.weights is None else batch.weights[b]))
             errors.append(abs(error.item()))
-        self.step(self.critic_optimizer, self.critic, sum(losses) / len(losses))  # type: ignore[arg-type]
+        self.step(self.critic_optimizer, self.critic, sum(losses) / len(losses))
         values = [self.critic(torch.cat([obs, self.actor(obs)]))[0] for obs in batch.obs]
-        self.step(self.actor_optimizer, self.actor, -sum(values) / len(values))  # type: ignore[arg-type]
+        self.step(self.actor_optimizer, self.actor, -sum(values) / len(values))
         soft_update(self.target_actor, self.actor, self.tau)
         soft_update(self.target_critic, self.critic, self.tau)
         return errors

@@ -290,7 +290,7 @@ def test_what_is_no_env_is_refused() -> None:
 def test_settings_out_of_range_are_config_errors() -> None:
     with pytest.raises(ConfigError, match="num_envs is 0"):
         make_vector_env("CartPole-v1", 0)
-    with pytest.raises(ConfigError, match="'threads' is unknown: use one of auto, native, sync, async"):
+    with pytest.raises(ConfigError, match="'threads' is unknown: use one of auto, native, batched, sync, async"):
         make_vector_env("CartPole-v1", 1, backend="threads")
 
 

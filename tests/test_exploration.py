@@ -6,8 +6,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from replay_helpers import BOX, DISCRETE, OBSERVATIONS, kolmogorov_distance, kolmogorov_limit, make_learner
 
+from replay_helpers import BOX, DISCRETE, OBSERVATIONS, kolmogorov_distance, kolmogorov_limit, make_learner
 from rl_training.algorithms.exploration import (
     GaussianNoise,
     OrnsteinUhlenbeckNoise,
@@ -86,7 +86,7 @@ def test_gaussian_noise_has_its_deviation_per_dimension_and_row() -> None:
 
 @pytest.mark.parametrize("kind", ["gaussian", "ou"])
 def test_noise_is_added_to_the_action_and_clipped_to_the_policy_scale(kind: str) -> None:
-    actions = np.tile(np.float32([[0.3, -0.95]]), (5000, 1))
+    actions = np.tile(np.array([[0.3, -0.95]], np.float32), (5000, 1))
     before = actions.copy()
     applied = make_action_noise(kind, 0.2).apply(actions, rng(), np.zeros(5000, bool))
     np.testing.assert_array_equal(actions, before)
@@ -181,7 +181,7 @@ def test_learners_add_noise_of_the_configured_kind_and_size_only_when_exploring(
 
 def test_sac_explores_by_sampling_and_acts_by_the_mean_otherwise() -> None:
     learner = make_learner("sac", BOX)
-    obs = np.tile(np.float32([[0.1, -0.2, 0.3]]), (5000, 1))
+    obs = np.tile(np.array([[0.1, -0.2, 0.3]], np.float32), (5000, 1))
     still = learner.act(obs, explore=False).actions
     sampled = learner.act(obs, explore=True).actions
     mean, log_std = learner.model.actor(torch.from_numpy(obs[:1]))

@@ -8,9 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from replay_helpers import BOX, assert_same_parameters, make_batch, make_learner, plain_copy, snapshot, soft_update
 from torch import Tensor, nn
 
+from replay_helpers import (
+    BOX,
+    actor_gradient_is_exact,
+    assert_same_parameters,
+    make_batch,
+    make_learner,
+    plain_copy,
+    snapshot,
+    soft_update,
+)
 from rl_training.algorithms.streams import Streams
 from rl_training.algorithms.td3 import td3_actor_loss, td3_loss, td3_target
 from rl_training.data.transitions import Transitions
@@ -63,27 +72,10 @@ def test_the_actor_climbs_the_first_critic_alone() -> None:
     torch.testing.assert_close(td3_actor_loss(model, obs), expected)
 
 
-class ActorObjective(nn.Module):
-    """The actor's loss as a function of the model's parameters alone, for finite differences."""
-
-    def __init__(self, model: nn.Module, obs: Tensor):
-        super().__init__()
-        self.model, self.obs = model, obs
-
-    def forward(self) -> Tensor:
-        return td3_actor_loss(self.model, self.obs)  # type: ignore[arg-type]
-
-
 def test_actor_gradient_is_right_by_finite_differences() -> None:
-    model = copy.deepcopy(make_learner("td3", BOX, model={"hidden_sizes": (3,)}).model).double()
-    objective = ActorObjective(model, make_batch(BOX, 5, 0).obs.double())
-    names = [name for name, _ in objective.named_parameters() if "policy_network" in name]
-    parameters = [dict(objective.named_parameters())[name].detach().clone().requires_grad_() for name in names]
-
-    def loss(*values: Tensor) -> Tensor:
-        return torch.func.functional_call(objective, dict(zip(names, values, strict=True)), ())  # type: ignore
-
-    assert torch.autograd.gradcheck(loss, parameters)
+    model = make_learner("td3", BOX, model={"hidden_sizes": (3,)}).model
+    obs = make_batch(BOX, 5, 0).obs.double()
+    assert actor_gradient_is_exact(model, lambda model: td3_actor_loss(model, obs))
 
 
 class ReferenceTD3:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,22 @@ from typer.core import TyperGroup
 
 from rl_training._version import __version__
 from rl_training.command_line import output
+from rl_training.command_line.listing import lists
+from rl_training.command_line.options import (
+    FIRST_SEED,
+    RUNS,
+    Checkpoint,
+    Config,
+    Episodes,
+    EvalSeed,
+    Json,
+    OutputDir,
+    Quiet,
+    Stochastic,
+    Target,
+    TotalTimesteps,
+    Which,
+)
 from rl_training.errors import ConfigError, RLTrainingError
 
 if TYPE_CHECKING:
@@ -36,11 +52,6 @@ class Commands(TyperGroup):
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-class Which(str, Enum):
-    latest = "latest"
-    best = "best"
-
-
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
@@ -48,30 +59,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-lists = typer.Typer(no_args_is_help=True, help="Show algorithms, configs, runs, or the settings of an algorithm.")
 app.add_typer(lists, name="list")
-
-Target = Annotated[
-    str,
-    typer.Argument(metavar="TARGET", help="A run, its name, a checkpoint, or the word latest or best.", show_default=False),
-]
-Config = Annotated[
-    str | None, typer.Argument(metavar="CONFIG", help="A preset such as ppo/cartpole, or a YAML file.", show_default=False)
-]
-OutputDir = Annotated[Path, typer.Option("--output-dir", help="Where runs are looked for.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, and nothing else, on stdout.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress display.")]
-Episodes = Annotated[int, typer.Option("--episodes", min=1, help="How many episodes.")]
-EvalSeed = Annotated[int, typer.Option("--seed", min=0, help="Episode i is reset with this seed + i.")]
-Stochastic = Annotated[bool, typer.Option("--stochastic", help="Sample actions instead of taking the best.")]
-Checkpoint = Annotated[
-    Which | None, typer.Option("--checkpoint", help="Which one of a run: latest unless said.", show_default=False)
-]
-TotalTimesteps = Annotated[
-    int | None, typer.Option("--total-timesteps", help="Env steps of the whole run.", show_default=False)
-]
-RUNS = Path("runs")
-FIRST_SEED = 10_000
 
 
 def _print_version(wanted: bool) -> None:
@@ -273,7 +261,7 @@ def play(
         if file is None and has_display() and fps is None:
             played = watch(agent, episodes=episodes, seed=seed, deterministic=not stochastic)
         else:
-            file = file or path.absolute().parent.parent / "play.gif"
+            file = file or _default_gif(path)
             played = record_episode(
                 agent, file, episodes=episodes, seed=seed, fps=fps, deterministic=not stochastic
             )
@@ -303,67 +291,25 @@ def inspect(
 def _resolve(target: str, output_dir: Path, checkpoint: Which | None = None) -> Path:
     from rl_training.runtime.checkpoint import resolve_checkpoint
 
-    which = None if checkpoint is None else checkpoint.value
+    which = checkpoint.word if checkpoint is not None else None
     return resolve_checkpoint(target, output_dir, which=which, segments="skip")
 
 
-@lists.command("algorithms")
-def list_algorithms(as_json: Json = False) -> None:
-    """Algorithms, the actions they take, and their papers."""
-    from rl_training.command_line.listing import algorithm_rows
+def _default_gif(checkpoint: Path) -> Path:
+    """In the run that the checkpoint belongs to; an agent that was saved elsewhere has none."""
+    from rl_training.runtime.run_directory import is_run_directory
 
-    rows = algorithm_rows()
-    if as_json:
-        output.print_json(rows)
-    else:
-        cells = [(row["name"], row["title"], ", ".join(row["actions"]), row["paper"]) for row in rows]
-        output.show(output.table(["name", "algorithm", "actions", "paper"], cells))
-
-
-@lists.command("configs")
-def list_configs(as_json: Json = False) -> None:
-    """Packaged presets."""
-    from rl_training.command_line.listing import preset_rows
-
-    rows = preset_rows()
-    if as_json:
-        output.print_json(rows)
-    else:
-        cells = [(row["name"], row["algo"], row["env_id"], f"{row['total_timesteps']:,}") for row in rows]
-        output.show(output.table(["name", "algorithm", "env", "steps"], cells, ["steps"]))
-
-
-@lists.command("runs")
-def list_runs(output_dir: OutputDir = RUNS, as_json: Json = False) -> None:
-    """Runs, newest first."""
-    from rl_training.command_line.listing import run_rows, show_runs
-
-    rows = run_rows(output_dir)
-    if as_json:
-        output.print_json(rows)
-    else:
-        show_runs(rows, output_dir)
-
-
-@lists.command("settings")
-def list_settings(
-    algo: Annotated[str, typer.Argument(metavar="ALGORITHM", help="Such as ppo.", show_default=False)],
-    as_json: Json = False,
-) -> None:
-    """Every setting of a run with this algorithm, with its default and meaning."""
-    from rl_training.experiment.config import describe_config
-    from rl_training.experiment.registry import get_entry
-
-    get_entry(algo)
-    rows = describe_config(algo)
-    if as_json:
-        output.print_json([row._asdict() for row in rows])
-    else:
-        output.show(output.table(["setting", "takes", "default", "meaning"], rows))
+    run = checkpoint.parent.parent
+    belongs = checkpoint.parent.name == "checkpoints" and is_run_directory(run)
+    return (run if belongs else Path()) / "play.gif"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The entry point; returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that knows only ASCII gets question marks for the rest, not a traceback.
+            stream.reconfigure(errors="replace")
     try:
         app(args=None if arguments is None else list(arguments), prog_name="rl-training")
     except SystemExit as end:

@@ -197,7 +197,7 @@ class ManagedAlgorithm:
         checkpoint = load_checkpoint(resolve_checkpoint(path, output_dir, segments="skip"))
         if checkpoint.algorithm != cls.algorithm:
             raise CheckpointError(
-                f"{checkpoint.path}: holds a {checkpoint.algorithm} agent, not {cls.algorithm}: "
+                f"{checkpoint.path}: its algorithm is {checkpoint.algorithm}, not {cls.algorithm}: "
                 f"load it with {_class_name(checkpoint.algorithm)}.load or rl_training.load"
             )
         # Whether the user meant this very checkpoint, or the newest of its run.

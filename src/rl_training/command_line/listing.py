@@ -1,15 +1,22 @@
-"""Rows for `list`, the same for machines and for people."""
+"""`rl-training list`: algorithms, configs, runs and settings, the same for machines and for people."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from rl_training.command_line.output import print_text, show, status_text, table
+import typer
+
+from rl_training.command_line.options import RUNS, Json, OutputDir
+from rl_training.command_line.output import print_json, print_text, show, status_text, table
+
+lists = typer.Typer(no_args_is_help=True, help="Show algorithms, configs, runs, or the settings of an algorithm.")
 
 
-def algorithm_rows() -> list[dict[str, Any]]:
+@lists.command()
+def algorithms(as_json: Json = False) -> None:
+    """Algorithms, the actions they take, and their papers."""
     from rl_training.experiment.registry import algorithm_names, get_spec
     from rl_training.runtime.spec import SPACE_NAMES
 
@@ -18,21 +25,73 @@ def algorithm_rows() -> list[dict[str, Any]]:
         spec = get_spec(name)
         actions = [SPACE_NAMES[kind] for kind in spec.actions]
         rows.append({"name": name, "title": spec.title, "actions": actions, "paper": spec.paper})
-    return rows
+    if as_json:
+        print_json(rows)
+        return
+    cells = [(row["name"], row["title"], ", ".join(row["actions"]), row["paper"]) for row in rows]
+    show(table(["name", "algorithm", "actions", "paper"], cells))
 
 
-def preset_rows() -> list[dict[str, Any]]:
+@lists.command()
+def configs(as_json: Json = False) -> None:
+    """Packaged presets; each is a name for `train`."""
     from rl_training.experiment.config import list_presets, load_config
 
-    rows = []
-    for name in list_presets():
-        config = load_config(name)
-        shown = {key: getattr(config, key) for key in ("algo", "env_id", "total_timesteps")}
-        rows.append({"name": name, **shown})
-    return rows
+    presets = [(name, load_config(name)) for name in list_presets()]
+    rows = [
+        {"name": name, "algo": config.algo, "env_id": config.env_id, "total_timesteps": config.total_timesteps}
+        for name, config in presets
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    cells = [(name, config.algo, config.env_id, f"{config.total_timesteps:,}") for name, config in presets]
+    show(table(["name", "algorithm", "env", "steps"], cells, ["steps"]))
 
 
-def run_rows(output_dir: Path) -> list[dict[str, Any]]:
+@lists.command()
+def runs(output_dir: OutputDir = RUNS, as_json: Json = False) -> None:
+    """Runs, newest first."""
+    rows = _run_rows(output_dir)
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        print_text(f"no runs in {output_dir}; start one with: rl-training train ppo/cartpole")
+        return
+    cells = [
+        (
+            row["name"],
+            status_text(row["status"]),
+            row["algo"] or "?",
+            row["env_id"] or "?",
+            "?" if row["seed"] is None else row["seed"],
+            f"{_count(row['env_steps'])} / {_count(row['total_timesteps'])}",
+            _local_time(row["created"]),
+        )
+        for row in rows
+    ]
+    show(table(["run", "status", "algorithm", "env", "seed", "steps", "created"], cells, ["seed", "steps"]))
+
+
+@lists.command()
+def settings(
+    algo: Annotated[str, typer.Argument(metavar="ALGORITHM", help="Such as ppo.", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """Every setting of a run with this algorithm: what it takes, its default and its meaning."""
+    from rl_training.experiment.config import describe_config
+    from rl_training.experiment.registry import get_entry
+
+    get_entry(algo)
+    rows = describe_config(algo)
+    if as_json:
+        print_json([row._asdict() for row in rows])
+    else:
+        show(table(["setting", "takes", "default", "meaning"], rows))
+
+
+def _run_rows(output_dir: Path) -> list[dict[str, Any]]:
     from rl_training.runtime.run_directory import list_runs, open_run_directory
 
     rows = []
@@ -53,26 +112,6 @@ def run_rows(output_dir: Path) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def show_runs(rows: list[dict[str, Any]], output_dir: Path) -> None:
-    if not rows:
-        print_text(f"no runs in {output_dir}; start one with: rl-training train ppo/cartpole")
-        return
-    cells = [
-        (
-            row["name"],
-            status_text(row["status"]),
-            row["algo"] or "?",
-            row["env_id"] or "?",
-            "?" if row["seed"] is None else row["seed"],
-            f"{_count(row['env_steps'])} / {_count(row['total_timesteps'])}",
-            _local_time(row["created"]),
-        )
-        for row in rows
-    ]
-    headers = ["run", "status", "algorithm", "env", "seed", "steps", "created"]
-    show(table(headers, cells, ["seed", "steps"]))
 
 
 def _count(value: Any) -> str:

@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from rl_training.runtime.evaluation import EvalResult
     from rl_training.runtime.playing import Recording
     from rl_training.runtime.workflows import TrainResult
+
+# Without a terminal there is no width to keep to, and a wrapped name is of no use to grep.
+WIDTH_OF_A_FILE = 200
 
 
 def print_json(value: Any) -> None:
@@ -67,6 +70,8 @@ def show(*renderables: RenderableType) -> None:
     from rich.console import Console
 
     console = Console(markup=False, emoji=False, highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH_OF_A_FILE
     for renderable in renderables:
         console.print(renderable)
     sys.stdout.flush()
@@ -95,8 +100,10 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequen
     from rich.text import Text
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for header in headers:
-        made.add_column(header, justify="right" if header in numeric else "left", overflow="fold")
+    for number, header in enumerate(headers):
+        justify: Literal["left", "right"] = "right" if header in numeric else "left"
+        # The first column is what gets copied into the next command.
+        made.add_column(header, justify=justify, overflow="fold", no_wrap=number == 0 or header in numeric)
     for row in rows:
         made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
     return made

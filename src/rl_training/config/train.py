@@ -43,7 +43,7 @@ class TrainConfig(StrictModel):
     env_kwargs: dict[str, JsonValue] = Field(
         default_factory=dict, description="Keywords to make the env with."
     )
-    vector_backend: Literal["auto", "native", "sync", "async"] = Field(
+    vector_backend: Literal["auto", "native", "batched", "sync", "async"] = Field(
         "auto", description="How several envs are stepped together."
     )
     seed: int = Field(0, ge=0, description="Every random choice of the run follows from it.")

@@ -18,10 +18,11 @@ import gymnasium as gym
 from gymnasium.envs import registration
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from rl_training.envs.classic_vector import CLASSIC_VECTOR_ENVS
 from rl_training.errors import ConfigError, EnvironmentProblem
 
 EnvMaker = Callable[..., gym.Env[Any, Any]]
-Backend = Literal["auto", "native", "sync", "async"]
+Backend = Literal["auto", "native", "batched", "sync", "async"]
 
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco", "ale_py": "atari"}
 _JAX_FAMILIES = ("gymnasium.envs.phys2d", "gymnasium.envs.tabular")
@@ -48,8 +49,9 @@ def make_vector_env(
 ) -> VectorEnv[Any, Any, Any]:
     """Many envs as one; a VectorEnv is taken as it is.
 
-    Backend "native" is the env's own vector class, "sync" steps one after the other in this process, "async"
-    has a process per env, and "auto" is native where that is sure to work, else sync.
+    Backend "native" is the env's own vector class, "batched" ours for classic control, "sync" steps one after
+    the other in this process, "async" has a process per env, and "auto" is native where that is sure to work,
+    else sync.
     """
     if backend not in get_args(Backend):
         raise ConfigError(f"vector_backend {backend!r} is unknown: use one of {', '.join(get_args(Backend))}")
@@ -67,6 +69,8 @@ def make_vector_env(
             native.close()
         if backend == "native":
             return _make_native(target, num_envs, kwargs)
+        if backend == "batched":
+            return _make_batched(target, num_envs, kwargs)
         makers = [partial(_make_one, target, kwargs)] * num_envs
         if backend == "async":
             return gym.vector.AsyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
@@ -123,6 +127,17 @@ def _make_native(
         raise TypeError("it has no vector class of its own, use vector_backend 'auto', 'sync' or 'async'")
     mode = gym.VectorizeMode.VECTOR_ENTRY_POINT
     return gym.make_vec(target, num_envs=num_envs, vectorization_mode=mode, **kwargs)
+
+
+def _make_batched(
+    target: registration.EnvSpec | EnvMaker, num_envs: int, kwargs: dict[str, Any]
+) -> VectorEnv[Any, Any, Any]:
+    kind = CLASSIC_VECTOR_ENVS.get(target.id) if isinstance(target, registration.EnvSpec) else None
+    if kind is None:
+        raise TypeError(f"only {', '.join(CLASSIC_VECTOR_ENVS)} can be batched, use vector_backend 'auto'")
+    if kwargs:
+        raise TypeError("the batched form takes no env_kwargs, use vector_backend 'auto'")
+    return kind(num_envs)
 
 
 def _has_native(target: registration.EnvSpec | EnvMaker, num_envs: int, kwargs: dict[str, Any]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ def mlp(
     """Linear layers of `config.hidden_sizes`, then one linear output whose orthogonal gain is `output_gain`."""
     sizes: Sequence[int] = (input_size, *config.hidden_sizes, output_size)
     layers: list[nn.Module] = []
-    for index, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for index, (fan_in, fan_out) in enumerate(pairwise(sizes)):
         is_output = index == len(sizes) - 2
         linear = nn.Linear(fan_in, fan_out)
         if config.orthogonal_init:
@@ -65,17 +66,33 @@ def numpy_forward(network: nn.Sequential) -> NumpyForward:
 
 
 def _relu(x: np.ndarray, out: np.ndarray) -> np.ndarray:
-    return np.maximum(x, 0, out)
+    return np.maximum(x, 0, out=out)
 
 
-def acting_forward(network: nn.Sequential) -> NumpyForward:
+class ActingForward:
+    """A forward pass that belongs to one model's weights: to copy or pickle it gives None.
+
+    A copy of a model that has acted must make its own, or it would act by the original's weights.
+    """
+
+    def __init__(self, forward: NumpyForward):
+        self._forward = forward
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        return self._forward(x)
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()
+
+
+def acting_forward(network: nn.Sequential) -> ActingForward:
     """The way to run `network` on a few rows: NumPy on the CPU, torch elsewhere. Decided once, not per call."""
     device = next(network.parameters()).device
     if device.type == "cpu":
-        return numpy_forward(network)
+        return ActingForward(numpy_forward(network))
 
     @torch.no_grad()
     def forward(x: np.ndarray) -> np.ndarray:
         return network(torch.from_numpy(x).to(device)).cpu().numpy()
 
-    return forward
+    return ActingForward(forward)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rl_training.config.train import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import Categorical, DiagonalGaussian
-from rl_training.models.mlp import NumpyForward, acting_forward, mlp
+from rl_training.models.mlp import ActingForward, acting_forward, mlp
 from rl_training.models.normalizer import make_normalizer
 
 
@@ -35,7 +35,7 @@ class MLPActorCritic(nn.Module):
             outputs = self.distribution.parameter_size
         self.actor = mlp(size, outputs, config, output_gain=0.01)
         self.critic = mlp(size, 1, config, output_gain=1.0)
-        self._acting: NumpyForward | None = None
+        self._acting: ActingForward | None = None
 
     def _input(self, obs: Tensor) -> Tensor:
         return obs if self.normalizer is None else self.normalizer(obs)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rl_training.config.train import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import squashed_gaussian
-from rl_training.models.mlp import NumpyForward, acting_forward, mlp
+from rl_training.models.mlp import ActingForward, acting_forward, mlp
 from rl_training.models.normalizer import make_normalizer
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
@@ -25,7 +25,7 @@ class ContinuousActorCritic(nn.Module):
         self.normalizer = make_normalizer(spaces.observation_shape, config)
         self.policy_network = mlp(size, actor_outputs, config, tanh_output=tanh_actor)
         self.critics = nn.ModuleList([mlp(size + spaces.action_dim, 1, config) for _ in range(num_critics)])
-        self._acting: NumpyForward | None = None
+        self._acting: ActingForward | None = None
 
     def _input(self, obs: Tensor) -> Tensor:
         return obs if self.normalizer is None else self.normalizer(obs)

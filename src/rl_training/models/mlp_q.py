@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from rl_training.config.train import ModelConfig
 from rl_training.envs.spaces import Spaces
-from rl_training.models.mlp import NumpyForward, acting_forward, mlp
+from rl_training.models.mlp import ActingForward, acting_forward, mlp
 from rl_training.models.normalizer import make_normalizer
 
 
@@ -23,7 +23,7 @@ class MLPQNetwork(nn.Module):
         self.normalizer = make_normalizer(spaces.observation_shape, config)
         self.advantage = mlp(size, num_actions, config)
         self.state_value = mlp(size, 1, config) if dueling else None
-        self._acting: NumpyForward | None = None
+        self._acting: ActingForward | None = None
 
     def _input(self, obs: Tensor) -> Tensor:
         return obs if self.normalizer is None else self.normalizer(obs)

@@ -19,7 +19,7 @@ from rl_training.algorithms.streams import Streams
 from rl_training.data.rollout import Rollout
 from rl_training.envs.factory import autoreset_mode
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import NumericalError
+from rl_training.errors import EnvironmentProblem, NumericalError
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class Collector:
         """Start every env anew with seeds that follow from the run's seed and `at_env_step` alone."""
         raw, _ = self.envs.reset(seed=self.streams.seed_for("envs", at_env_step))
         self.obs = self._encode(raw)
+        self._check_finite("an observation", self.obs)
         self.episode_starts = np.ones(self.num_envs, bool)
         self._awaits_reset = np.zeros(self.num_envs, bool)
         self._returns = np.zeros(self.num_envs)
@@ -86,7 +87,8 @@ class Collector:
 
         self.obs = self._encode(raw)
         rewards = np.asarray(rewards, np.float32)
-        self._check_finite(rewards)
+        self._check_finite("a reward", rewards)
+        self._check_finite("an observation", self.obs)
         done = terminated | truncated
         valid = ~self._awaits_reset
         next_obs = self.obs
@@ -102,7 +104,7 @@ class Collector:
         step = Step(
             obs, actions, rewards, next_obs, terminated, truncated, valid, starts, extras, memory_before
         )
-        self._returns += rewards
+        self._returns += rewards * valid
         self._lengths += valid
         if any_done:
             self._finish_episodes(step, done)
@@ -144,9 +146,15 @@ class Collector:
         return np.array(self.spaces.encode(raw))
 
     def _with_final_observations(self, done: np.ndarray, infos: dict[str, Any]) -> np.ndarray:
+        if "final_obs" not in infos:
+            raise EnvironmentProblem(
+                f"vector env {type(self.envs.unwrapped).__name__} ended an episode without infos['final_obs']: "
+                "autoreset in the same step has to hand the last observation over there"
+            )
         next_obs = self.obs.copy()
         for env in np.flatnonzero(done):
             next_obs[env] = self.spaces.encode_one(infos["final_obs"][env])
+        self._check_finite("a final observation", next_obs)
         return next_obs
 
     def _finish_episodes(self, step: Step, done: np.ndarray) -> None:
@@ -155,17 +163,15 @@ class Collector:
         self._returns[done] = 0.0
         self._lengths[done] = 0
 
-    def _check_finite(self, rewards: np.ndarray) -> None:
-        """Sums are finite exactly when no entry is NaN or infinite (float64 cannot overflow here)."""
-        if np.isfinite(rewards.sum(dtype=np.float64) + self.obs.sum(dtype=np.float64)):
+    def _check_finite(self, name: str, values: np.ndarray) -> None:
+        """A sum is finite exactly when no entry is NaN or infinite (float64 cannot overflow here)."""
+        if np.isfinite(values.sum(dtype=np.float64)):
             return
-        for name, values in (("reward", rewards), ("observation", self.obs)):
-            bad = np.flatnonzero(~np.isfinite(values.reshape(self.num_envs, -1)).all(1))
-            if len(bad):
-                raise NumericalError(
-                    f"env {bad[0]} returned a {name} that is not finite at env step {self.learner.env_steps}: "
-                    f"look at the env; the last checkpoint is good"
-                )
+        env = np.flatnonzero(~np.isfinite(values.reshape(self.num_envs, -1)).all(1))[0]
+        raise NumericalError(
+            f"env {env} returned {name} that is not finite, after env step {self.learner.env_steps}: "
+            f"look at the env; the last checkpoint is good"
+        )
 
     def _arrays_like(self, step: Step, num_steps: int) -> dict[str, np.ndarray]:
         """Rollout storage, kept from one rollout to the next."""

@@ -53,6 +53,7 @@ class Writer(ABC):
     def finish(self) -> None:
         """Complete the file."""
 
+    @abstractmethod
     def abandon(self) -> None:
         """Let go of what is open; the file is thrown away."""
 
@@ -123,6 +124,9 @@ class GifWriter(Writer):
                 return
             smaller = max(64, int(side * 0.9 * math.sqrt(MOST_GIF_BYTES / size)))
             pictures = [_fitted(picture, smaller) for picture in pictures]
+
+    def abandon(self) -> None:
+        self._kept.clear()
 
 
 class Mp4Writer(Writer):

@@ -1,0 +1,45 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+RUNS = Path("runs")
+FIRST_SEED = 10_000
+
+
+class Which(str, Enum):
+    latest = "latest"
+    best = "best"
+
+    @property
+    def word(self) -> Literal["latest", "best"]:
+        return "best" if self is Which.best else "latest"
+
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET", help="A run, its name, a checkpoint, or the word latest or best.", show_default=False
+    ),
+]
+Config = Annotated[
+    str | None,
+    typer.Argument(metavar="CONFIG", help="A preset such as ppo/cartpole, or a YAML file.", show_default=False),
+]
+OutputDir = Annotated[Path, typer.Option("--output-dir", help="Where runs are looked for.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, and nothing else, on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress display.")]
+Episodes = Annotated[int, typer.Option("--episodes", min=1, help="How many episodes.")]
+EvalSeed = Annotated[int, typer.Option("--seed", min=0, help="Episode i is reset with this seed + i.")]
+Stochastic = Annotated[bool, typer.Option("--stochastic", help="Sample actions instead of taking the best.")]
+Checkpoint = Annotated[
+    Which | None, typer.Option("--checkpoint", help="Which one of a run: latest unless said.", show_default=False)
+]
+TotalTimesteps = Annotated[
+    int | None, typer.Option("--total-timesteps", help="Env steps of the whole run.", show_default=False)
+]
