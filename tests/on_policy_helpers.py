@@ -161,3 +161,36 @@ def batch_from(**columns: Any) -> Any:
     return PolicyBatch(
         **{name: torch.as_tensor(columns.get(name, np.zeros(size)), dtype=torch.float64) for name in names}
     )
+
+
+def learner_of_case(inputs: dict[str, Any], **settings: Any) -> Any:
+    """A learner with the settings and weights of a recorded whole update."""
+    actions = gym.spaces.Discrete(3) if inputs["action_kind"] == "discrete" else gym.spaces.Box(-1, 1, (2,), np.float32)
+    spaces = Spaces(gym.spaces.Box(-10, 10, (2,), np.float32), actions)
+    names = ("learning_rate", "gamma", "gae_lambda", "entropy_coef", "value_coef")
+    settings |= {name: inputs[name] for name in names}
+    learner = make_learner(inputs["algo"], spaces, model={"hidden_sizes": (3,)}, **settings)
+    weights = {name: torch.from_numpy(value.astype(np.float32)) for name, value in inputs["parameters"].items()}
+    learner.model.load_state_dict(weights)
+    return learner
+
+
+def rollout_of_case(inputs: dict[str, Any]) -> Rollout:
+    final = inputs["final"]
+    actions = inputs["actions"].squeeze(-1) if inputs["action_kind"] == "discrete" else inputs["actions"]
+    starts = np.roll(inputs["terminated"] | inputs["truncated"], 1, 0)
+    starts[0] = True
+    return Rollout(
+        obs=inputs["obs"].astype(np.float32),
+        actions=actions.astype(np.int64 if inputs["action_kind"] == "discrete" else np.float32),
+        rewards=inputs["rewards"].astype(np.float32),
+        terminated=inputs["terminated"],
+        truncated=inputs["truncated"],
+        valid=np.ones_like(inputs["terminated"]),
+        episode_starts=starts,
+        last_obs=inputs["last_obs"].astype(np.float32),
+        final_steps=np.array([row[0] for row in final]),
+        final_envs=np.array([row[1] for row in final]),
+        final_obs=np.array([row[2] for row in final], np.float32),
+        extras={"log_probs": inputs["log_probs"].astype(np.float32)},
+    )

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_runs import EVERY_ALGORITHM, STEPS, tiny_config
 
 from rl_training import ExperimentManager
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.manager import RunRecord
 from rl_training.runtime.metric_lines import without_wall_clock
+from tiny_runs import EVERY_ALGORITHM, STEPS, tiny_config
 
 
 def run_tiny(tmp_path: Path, algorithm: str = "ppo", **settings: Any) -> RunRecord:
@@ -84,7 +84,7 @@ def test_stopped_run_is_interrupted_until_it_is_resumed(tmp_path: Path) -> None:
     record = ExperimentManager(tmp_path).run(config, callback=lambda progress: False, show=False)
     assert record.status == "interrupted" and record.metrics("eval") == []
     with pytest.raises(CheckpointError, match="no best checkpoint"):
-        record.best  # noqa: B018
+        record.best
     assert record.resume(show=False).status == "finished"
 
 

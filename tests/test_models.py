@@ -69,7 +69,7 @@ def assert_acts_as_torch_says(model: Any) -> None:
     expected = torch_outputs(model)
     if isinstance(model, MLPActorCritic):
         np.testing.assert_allclose(model.policy_numpy(OBS), expected, atol=1e-5)
-        np.testing.assert_array_equal(model.act(OBS)[0], model.distribution.mode(expected))
+        np.testing.assert_allclose(model.act(OBS)[0], model.distribution.mode(expected), atol=1e-5)
         actions, extras = model.act(OBS, np.random.default_rng(1))
         expected_actions, expected_log_probs = model.distribution.sample(expected, np.random.default_rng(1))
         np.testing.assert_allclose(actions, expected_actions, atol=1e-5)

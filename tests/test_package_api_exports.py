@@ -8,13 +8,13 @@ from importlib import import_module
 from importlib.metadata import version
 
 import pytest
-from tiny_runs import EVERY_ALGORITHM, class_name
 
 import rl_training
 import rl_training.algorithms
 import rl_training.api
 import rl_training.models
 from rl_training.experiment.registry import get_learner
+from tiny_runs import EVERY_ALGORITHM, class_name
 
 PACKAGES = ["rl_training", "rl_training.api", "rl_training.algorithms", "rl_training.models", "rl_training.envs"]
 
@@ -57,7 +57,7 @@ def test_every_promised_name_exists(package: str) -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_unknown_name_is_an_attribute_error(package: str) -> None:
     with pytest.raises(AttributeError, match=f"{package}.*no attribute 'PPPO'"):
-        import_module(package).PPPO  # noqa: B018
+        import_module(package).PPPO
 
 
 def test_version_is_that_of_the_distribution() -> None:

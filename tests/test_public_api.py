@@ -13,7 +13,6 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from tiny_runs import EVERY_ALGORITHM, STEPS, Blocks, class_name, env_of, managed, some_observations
 
 import rl_training
 from rl_training.api.algorithms import managed_class
@@ -21,6 +20,7 @@ from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
 from rl_training.experiment.registry import ALGORITHMS
 from rl_training.runtime.loops import Progress
 from rl_training.runtime.state_tree import state_hash
+from tiny_runs import EVERY_ALGORITHM, STEPS, Blocks, class_name, env_of, managed, some_observations
 
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
 OBSERVATIONS = {

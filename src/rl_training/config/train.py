@@ -66,6 +66,9 @@ class TrainConfig(StrictModel):
     checkpoint_every: int = Field(0, ge=0, description="Env steps between checkpoints; 0 is only at the end.")
     keep_checkpoints: int = Field(2, ge=1, description="Newest checkpoints that are kept.")
     tensorboard: bool = Field(False, description="Write TensorBoard event files too.")
+    wandb_project: str | None = Field(
+        None, min_length=1, description="Weights & Biases project to log to as well; null logs nowhere else."
+    )
     model: ModelConfig = Field(default_factory=ModelConfig, description="The networks.")
     # Any subclass must be dumped with its own fields, not with those of the base.
     algo_kwargs: SerializeAsAny[AlgorithmConfig] = Field(

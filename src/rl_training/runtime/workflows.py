@@ -251,6 +251,7 @@ class _Session:
                 Recorder(
                     self.run.path,
                     tensorboard=self.config.tensorboard,
+                    wandb_project=self.config.wandb_project,
                     display=self.display,
                     resume_offset=offset,
                 )

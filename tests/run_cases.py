@@ -1,0 +1,164 @@
+"""Small runs of every algorithm, and how to compare two runs bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rl_training.config.train import TrainConfig
+from rl_training.experiment.config import load_config
+from rl_training.runtime.checkpoint import latest_checkpoint, load_checkpoint, read_segment, replay_directory
+from rl_training.runtime.loops import Progress
+from rl_training.runtime.recorder import read_metrics, without_wall_clock
+from rl_training.runtime.state_tree import state_hash
+
+
+class TwoKnobs(gym.Env[Any, Any]):
+    """MultiDiscrete actions; observations wander at random, and episodes end both ways."""
+
+    def __init__(self) -> None:
+        self.observation_space = gym.spaces.Box(-10.0, 10.0, (2,), np.float32)
+        self.action_space = gym.spaces.MultiDiscrete([2, 3])
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.elapsed = 0
+        return self._look(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.elapsed += 1
+        reward = float(action[0]) - float(action[1]) + self.np_random.random()
+        return self._look(), reward, self.np_random.random() < 0.1, self.elapsed == 12, {}
+
+    def _look(self) -> np.ndarray:
+        return self.np_random.normal(size=2).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Case:
+    algo: str
+    env_id: str = "CartPole-v1"
+    steps: int = 160
+    num_envs: int = 1
+    model: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    env: Callable[[], gym.Env[Any, Any]] | None = None
+
+    def config(self, output_dir: Path, **changes: Any) -> TrainConfig:
+        """A run of `steps` env steps with a checkpoint, a barrier, after each quarter."""
+        base = {
+            "algo": self.algo,
+            "env_id": self.env_id,
+            "seed": 3,
+            "num_envs": self.num_envs,
+            "total_timesteps": self.steps,
+            "output_dir": str(output_dir),
+            "run_name": "run",
+            "log_every": self.steps // 8,
+            "checkpoint_every": self.steps // 4,
+            "keep_checkpoints": 9,
+            "eval_episodes": 1,
+            "model": {"hidden_sizes": (8,), **self.model},
+            "algo_kwargs": self.settings,
+        }
+        return load_config(base | self.options, changes)
+
+
+REPLAY = {"learning_starts": 20, "batch_size": 8, "buffer_size": 500}
+PRIORITIES = {"prioritized": True, "n_step": 3, "importance_exponent": {"start": 0.4, "end": 1.0}}
+ROLLOUT = {"num_steps": 10, "minibatch_size": 8, "update_epochs": 2}
+NORMALIZED = {"normalize_observations": True}
+
+CASES: dict[str, Case] = {
+    "ppo, native next-step envs": Case("ppo", num_envs=2, settings=ROLLOUT, options={"eval_every": 40}),
+    "ppo, box, everything normalised and scheduled": Case(
+        "ppo",
+        "Pendulum-v1",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={
+            **ROLLOUT,
+            "normalize_rewards": True,
+            "learning_rate": {"start": 1e-2, "end": 0.0},
+            "entropy_coef": {"start": 0.1, "end": 0.0},
+            "clip_range": {"start": 0.3, "end": 0.1},
+        },
+        options={"env_kwargs": {"max_episode_steps": 15}},
+    ),
+    "ppo, several knobs": Case("ppo", "callable:TwoKnobs", num_envs=3, settings=ROLLOUT, env=TwoKnobs),
+    "a2c, one env": Case("a2c", settings={"num_steps": 5}, options={"vector_backend": "sync"}),
+    "a2c, box, rewards normalised": Case(
+        "a2c",
+        "Pendulum-v1",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={"normalize_rewards": True, "optimizer": "adam"},
+        options={"env_kwargs": {"max_episode_steps": 15}},
+    ),
+    "dqn, one env, a buffer that overflows": Case(
+        "dqn", settings={**REPLAY, "buffer_size": 50, "target_update_every": 30}, options={"eval_every": 40}
+    ),
+    "dqn, native next-step envs, priorities and three steps": Case(
+        "dqn",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={**REPLAY, **PRIORITIES, "double": True, "dueling": True, "tau": 0.1, "train_frequency": 3},
+    ),
+    "dqn, priorities in a buffer that overflows": Case(
+        "dqn", num_envs=3, settings={**REPLAY, **PRIORITIES, "buffer_size": 60}, options={"vector_backend": "sync"}
+    ),
+    "ddpg, correlated noise": Case(
+        "ddpg",
+        "Pendulum-v1",
+        num_envs=2,
+        settings={**REPLAY, "noise_type": "ou", "train_frequency": 3},
+        options={"env_kwargs": {"max_episode_steps": 15}},
+    ),
+    "td3, priorities and three steps": Case(
+        "td3", "Pendulum-v1", model=NORMALIZED, settings={**REPLAY, **PRIORITIES, "policy_delay": 3}
+    ),
+    "sac, learned temperature": Case("sac", "Pendulum-v1", num_envs=2, settings={**REPLAY, "gradient_steps": -1}),
+    "sac, fixed temperature, priorities": Case(
+        "sac", "Pendulum-v1", steps=100, settings={**REPLAY, **PRIORITIES, "temperature": 0.2}
+    ),
+}
+
+
+def stop_at(env_steps: int) -> Callable[[Progress], bool]:
+    """A callback that ends the run at the first round that reaches `env_steps`."""
+    return lambda progress: progress.env_steps < env_steps
+
+
+def saved_state(checkpoint: Path) -> dict[str, Any]:
+    """All that a checkpoint holds, replay rows included, but for the one entry that wall-clock text can move."""
+    loaded = load_checkpoint(checkpoint)
+    state = {name: value for name, value in loaded.state.items() if name != "metrics_offset"}
+    if loaded.segments:
+        parts = [read_segment(replay_directory(checkpoint), ref) for ref in loaded.segments]
+        rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        # Where one segment ends and the next begins, and rows that are long overwritten, are no part of the state.
+        held = min(len(rows["obs"]), state["loop"]["buffer"]["slots"])
+        state["rows"] = {name: array[-held:] for name, array in rows.items()}
+    state["manifest"] = {"env_steps": loaded.env_steps, "number": loaded.number, "exact": loaded.exact}
+    return state
+
+
+def final_hash(run_dir: Path) -> str:
+    return state_hash(saved_state(latest_checkpoint(run_dir).path))
+
+
+def metric_lines(run_dir: Path) -> list[dict[str, Any]]:
+    return [without_wall_clock(line) for line in read_metrics(run_dir)]
+
+
+def assert_same_run(left: Path, right: Path) -> None:
+    """Equal in every bit of the last checkpoint and in every metric that is not a time."""
+    for ours, theirs in zip(metric_lines(left), metric_lines(right), strict=True):
+        assert ours == theirs
+    assert final_hash(left) == final_hash(right)
