@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.config.yaml_text import read_file
+from rl_training.errors import ConfigError
 from rl_training.experiment.config import load_config
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -105,7 +106,7 @@ def train_and_score(preset: str, seed: int, output_dir: str) -> Score:
         return score
     config = run_config(preset, seed, output_dir)
     run_dir = Path(output_dir) / str(config.run_name)
-    if run_dir.exists() and stored_settings(run_dir) != settings(config):
+    if run_dir.exists() and not same_settings(run_dir / "config.yaml", config):
         set_aside(run_dir)
     result = resume(run_dir, show=False) if run_dir.exists() else train(config, show=False)
     if result.interrupted:
@@ -121,9 +122,12 @@ def train_and_score(preset: str, seed: int, output_dir: str) -> Score:
     return score
 
 
-def stored_settings(run_dir: Path) -> dict[str, Any] | None:
-    path = run_dir / "config.yaml"
-    return settings(load_config(path)) if path.exists() else None
+def same_settings(stored: Path | dict[str, Any], config: Any) -> bool:
+    """Whether stored settings, read by today's rules (a field that is new since has its default), are the preset's."""
+    try:
+        return settings(load_config(stored)) == settings(config)
+    except ConfigError:
+        return False
 
 
 def set_aside(run_dir: Path) -> None:
@@ -141,7 +145,7 @@ def stored_score(preset: str, seed: int, output_dir: str) -> Score | None:
     if not path.exists():
         return None
     score: Score = json.loads(path.read_text())
-    return score if score["settings"] == settings(config) else None
+    return score if same_settings(score["settings"], config) else None
 
 
 def floor_of(preset: str) -> float:

@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnvWrapper
 
 NUM_ENVS, NUM_STEPS = 2, 8
@@ -70,15 +71,18 @@ def updates() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     kinds = {"discrete": gym.spaces.Discrete(3), "box": gym.spaces.Box(-1, 1, (2,), np.float32)}
     # The error in stable-baselines3 is not halved, so its vf_coef is half of our value_coef.
     shared = {"gamma": 0.9, "ent_coef": 0.02, "vf_coef": 0.25, "gae_lambda": 0.8}
-    shared |= {"policy_kwargs": {"net_arch": [3]}, "n_steps": NUM_STEPS, "device": "cpu", "seed": 5}
+    shared |= {"n_steps": NUM_STEPS, "device": "cpu", "seed": 5}
     for kind, action_space in kinds.items():
         for algorithm in (PPO, A2C):
             envs = Recorder(DummyVecEnv([lambda i=i, a=action_space: Noise(a, 3 + i) for i in range(NUM_ENVS)]))
+            policy: dict[str, Any] = {"net_arch": [3]}
             if algorithm is PPO:
                 own = {"learning_rate": 0.05, "n_epochs": 6, "batch_size": NUM_ENVS * NUM_STEPS}
             else:
-                own = {"learning_rate": 0.02}
-            model = algorithm("MlpPolicy", envs, **shared, **own)
+                # Not its default, which is torch's RMSprop: the second moment would start at zero.
+                own = {"learning_rate": 0.2}
+                policy |= {"optimizer_class": RMSpropTFLike, "optimizer_kwargs": {"alpha": 0.99, "eps": 1e-5}}
+            model = algorithm("MlpPolicy", envs, policy_kwargs=policy, **shared, **own)
             with torch.no_grad():
                 # The first policy head is nearly zero: let the comparison see larger logits.
                 model.policy.action_net.weight *= 50

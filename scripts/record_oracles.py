@@ -2,10 +2,10 @@
 
 The test suite needs none of these packages; this script does. To run it again, or after adding an entry:
 
-    python -m venv /tmp/oracles
-    /tmp/oracles/bin/pip install torch==2.13.0 stable-baselines3==2.9.2 rlax==0.1.9 \
+    python -m venv ../oracle-venv
+    ../oracle-venv/bin/pip install torch==2.13.0 stable-baselines3==2.9.2 rlax==0.1.9 \
         distrax==0.1.9 torchrl==0.14.1 cpprb==11.0.0
-    /tmp/oracles/bin/python scripts/record_oracles.py [name ...]
+    ../oracle-venv/bin/python scripts/record_oracles.py [name ...]
 
 An entry is a function in `ORACLES` that returns its cases, each {"source", "inputs", "outputs"}; it becomes
 tests/fixtures/oracles/<name>.json. Inputs are seeded, so a second run changes nothing unless a package did.

@@ -97,6 +97,14 @@ def plain_copy(network: nn.Sequential) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
+def disturb(module: nn.Module, seed: int = 0) -> None:
+    """Move every parameter at random: a target network that differs from its online network tells them apart."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+
+
 def soft_update(target: nn.Module, online: nn.Module, tau: float) -> None:
     with torch.no_grad():
         for old, new in zip(target.parameters(), online.parameters(), strict=True):

@@ -123,7 +123,9 @@ CASES: dict[str, Case] = {
     "td3, priorities and three steps": Case(
         "td3", "Pendulum-v1", model=NORMALIZED, settings={**REPLAY, **PRIORITIES, "policy_delay": 3}
     ),
-    "sac, learned temperature": Case("sac", "Pendulum-v1", num_envs=2, settings={**REPLAY, "gradient_steps": -1}),
+    "sac, learned temperature": Case(
+        "sac", "Pendulum-v1", steps=100, num_envs=2, settings={**REPLAY, "gradient_steps": -1}
+    ),
     "sac, fixed temperature, priorities": Case(
         "sac", "Pendulum-v1", steps=100, settings={**REPLAY, **PRIORITIES, "temperature": 0.2}
     ),
@@ -142,8 +144,9 @@ def saved_state(checkpoint: Path) -> dict[str, Any]:
     if loaded.segments:
         parts = [read_segment(replay_directory(checkpoint), ref) for ref in loaded.segments]
         rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        # Where one segment ends and the next begins, and rows that are long overwritten, are no part of the state.
-        held = min(len(rows["obs"]), state["loop"]["buffer"]["slots"])
+        # Where segments begin and end, and rows that are long overwritten, are no part of the state.
+        buffer = state["loop"]["buffer"]
+        held = min(len(rows["obs"]), buffer["capacity"] // buffer["num_envs"])
         state["rows"] = {name: array[-held:] for name, array in rows.items()}
     state["manifest"] = {"env_steps": loaded.env_steps, "number": loaded.number, "exact": loaded.exact}
     return state

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
-from probe_suite import BOTH_MODES, GAMMA, action_kinds, build_loop, record_targets, subject
 
+from probe_suite import BOTH_MODES, GAMMA, action_kinds, build_loop, record_targets, subject
 from rl_training.config.base import OnPolicyConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.probes import AutoresetCanaryProbe, probe_vector_env

@@ -116,11 +116,18 @@ def test_a_stored_score_counts_for_any_place_but_not_for_changed_settings(script
     assert script.stored_score("ppo/cartpole", 3, str(tmp_path)) is None
 
 
-def test_settings_of_a_run_directory_are_those_of_its_preset(script: ModuleType, tmp_path: Path) -> None:
-    config = script.run_config("sac/pendulum", 1, str(tmp_path))
-    assert script.stored_settings(tmp_path) is None
-    save_config(config, tmp_path / "config.yaml")
-    assert script.stored_settings(tmp_path) == script.settings(load_config("sac/pendulum"))
+def test_settings_are_the_same_for_every_seed_and_folder_and_for_fields_added_since(
+    script: ModuleType, tmp_path: Path
+) -> None:
+    preset = load_config("sac/pendulum")
+    save_config(script.run_config("sac/pendulum", 1, str(tmp_path)), tmp_path / "config.yaml")
+    assert script.same_settings(tmp_path / "config.yaml", preset)
+    stored = script.settings(preset)
+    before_a_field_was_added = {key: value for key, value in stored.items() if key != "tensorboard"}
+    assert script.same_settings(before_a_field_was_added, preset)
+    assert not script.same_settings(stored | {"num_envs": 2}, preset)
+    assert not script.same_settings(stored | {"a_field_long_gone": 1}, preset)
+    assert not script.same_settings(tmp_path / "no_such_run" / "config.yaml", preset)
 
 
 def test_an_older_run_is_set_aside_under_a_free_name(script: ModuleType, tmp_path: Path) -> None:
@@ -155,4 +162,4 @@ def test_committed_report_was_made_with_the_packaged_presets(script: ModuleType,
     assert {entry["preset"] for entry in report} >= {"ppo/cartpole", "dqn/cartpole", "sac/pendulum"}
     for entry in report:
         if "settings" in entry:
-            assert entry["settings"] == script.settings(load_config(entry["preset"])), entry["preset"]
+            assert script.same_settings(entry["settings"], load_config(entry["preset"])), entry["preset"]

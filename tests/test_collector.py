@@ -8,8 +8,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from probe_suite import BOTH_MODES
 
+from probe_suite import BOTH_MODES
 from rl_training.algorithms.learner import Action
 from rl_training.algorithms.streams import Streams
 from rl_training.envs.probes import AutoresetCanaryProbe, EnvIndexProbe, Probe, probe_vector_env

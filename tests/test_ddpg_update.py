@@ -14,6 +14,7 @@ from replay_helpers import (
     BOX,
     actor_gradient_is_exact,
     assert_same_parameters,
+    disturb,
     make_batch,
     make_learner,
     plain_copy,
@@ -84,7 +85,8 @@ class ReferenceDDPG:
 
     def __init__(self, learner: Any, *, tau: float, rates: tuple[float, float], max_grad_norm: float | None):
         self.actor, self.critic = plain_copy(learner.model.policy_network), plain_copy(learner.model.critics[0])
-        self.target_actor, self.target_critic = copy.deepcopy(self.actor), copy.deepcopy(self.critic)
+        target = learner.target.module
+        self.target_actor, self.target_critic = plain_copy(target.policy_network), plain_copy(target.critics[0])
         self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), lr=rates[0])
         self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), lr=rates[1])
         self.tau, self.max_grad_norm = tau, max_grad_norm
@@ -122,6 +124,7 @@ class ReferenceDDPG:
 def test_three_updates_equal_a_reference_written_by_hand(case: dict[str, Any]) -> None:
     settings = {"tau": 0.1, "actor_learning_rate": 1e-3, "critic_learning_rate": 3e-3} | case
     learner = make_learner("ddpg", BOX, **settings)
+    disturb(learner.target.module)
     reference = ReferenceDDPG(
         learner, tau=settings["tau"], rates=(1e-3, 3e-3), max_grad_norm=case.get("max_grad_norm")
     )

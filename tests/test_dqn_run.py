@@ -62,6 +62,19 @@ def test_a_hard_target_changes_exactly_at_the_configured_env_steps(
     assert changed == copies_at
 
 
+def test_copies_missed_during_warm_up_are_not_made_up_for() -> None:
+    """Three periods pass before learning starts: one copy then, and after it one each period as ever."""
+    learner = make_learner("dqn", DISCRETE, target_update_every=5, learning_rate=1e-2)
+    changed = []
+    for env_steps in range(17, 31):
+        learner.env_steps = env_steps
+        before = snapshot(learner.target.module)
+        learner.update(make_batch(DISCRETE, 8, env_steps))
+        if not torch.equal(before, snapshot(learner.target.module)):
+            changed.append(env_steps)
+    assert changed == [17, 20, 25, 30]
+
+
 def test_a_soft_target_moves_at_every_update_and_never_by_a_hard_copy() -> None:
     learner = make_learner("dqn", DISCRETE, tau=0.25, target_update_every=1, learning_rate=1e-2)
     for number in range(4):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from replay_helpers import (
     DISCRETE,
     assert_same_parameters,
+    disturb,
     make_batch,
     make_learner,
     oracle,
@@ -120,10 +120,12 @@ class ReferenceDQN:
 
     def __init__(self, learner: Any, *, double: bool, learning_rate: float, max_grad_norm: float | None):
         self.double, self.max_grad_norm = double, max_grad_norm
-        model = learner.model
-        self.online = nn.ModuleList([plain_copy(n) for n in (model.advantage, model.state_value) if n is not None])
-        self.target = copy.deepcopy(self.online)
+        self.online, self.target = (self.copies(model) for model in (learner.model, learner.target.module))
         self.optimizer = torch.optim.Adam(self.online.parameters(), lr=learning_rate)
+
+    @staticmethod
+    def copies(model: Any) -> nn.ModuleList:
+        return nn.ModuleList([plain_copy(n) for n in (model.advantage, model.state_value) if n is not None])
 
     @staticmethod
     def q_row(networks: nn.ModuleList, obs: Tensor) -> Tensor:
@@ -167,6 +169,7 @@ class ReferenceDQN:
 )
 def test_three_updates_equal_a_reference_written_by_hand(case: dict[str, Any]) -> None:
     learner = make_learner("dqn", DISCRETE, learning_rate=3e-3, target_update_every=20, **case)
+    disturb(learner.target.module)
     reference = ReferenceDQN(
         learner,
         double=case.get("double", False),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from replay_helpers import BOX, DISCRETE, OBSERVATIONS, kolmogorov_distance, kolmogorov_limit, make_learner
+from replay_helpers import BOX, DISCRETE, OBSERVATIONS, kolmogorov_distance, kolmogorov_limit, make_batch, make_learner
 from rl_training.algorithms.exploration import (
     GaussianNoise,
     OrnsteinUhlenbeckNoise,
@@ -189,3 +189,23 @@ def test_sac_explores_by_sampling_and_acts_by_the_mean_otherwise() -> None:
     before_tanh = np.arctanh(np.clip(sampled.astype(np.float64), -1 + 1e-7, 1 - 1e-7))
     np.testing.assert_allclose(before_tanh.mean(0), mean[0].detach(), atol=0.08)
     np.testing.assert_allclose(before_tanh.std(0), log_std[0].exp().detach(), rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("algo", "learning"), [("dqn", set()), ("ddpg", set()), ("td3", {"target_noise"}), ("sac", {"policy_noise"})]
+)
+def test_exploring_and_learning_draw_from_streams_of_their_own(algo: str, learning: set[str]) -> None:
+    """Acting once more must not shift what an update draws, nor a longer evaluation anything at all."""
+    spaces = DISCRETE if algo == "dqn" else BOX
+    learner = make_learner(algo, spaces)
+
+    def drawn_from() -> set[str]:
+        return set(learner.streams.state_dict()["generators"])
+
+    obs = np.zeros((2, 3), np.float32)
+    learner.act(obs, explore=False)
+    assert drawn_from() == set()
+    learner.update(make_batch(spaces, 4, 0))
+    assert drawn_from() == learning
+    learner.act(obs, explore=True)
+    assert drawn_from() == learning | {"exploration"}

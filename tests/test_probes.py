@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
+
 from probe_suite import (
     BOTH_MODES,
     GAMMA,
@@ -18,7 +19,6 @@ from probe_suite import (
     train_on_probe,
     values_of,
 )
-
 from rl_training.config.base import OnPolicyConfig, ReplayConfig
 from rl_training.envs import probes
 from rl_training.experiment.registry import algorithm_names, get_config_class

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
@@ -17,6 +16,7 @@ from replay_helpers import (
     BOX,
     actor_gradient_is_exact,
     assert_same_parameters,
+    disturb,
     make_batch,
     make_learner,
     oracle,
@@ -136,7 +136,7 @@ class ReferenceSAC:
         self.settings = settings
         self.actor = plain_copy(learner.model.policy_network)
         self.critics = nn.ModuleList([plain_copy(critic) for critic in learner.model.critics])
-        self.target_critics = copy.deepcopy(self.critics)
+        self.target_critics = nn.ModuleList([plain_copy(critic) for critic in learner.target.module.critics])
         self.automatic = settings["temperature"] == "auto"
         alpha = settings["initial_temperature"] if self.automatic else settings["temperature"]
         self.log_alpha = torch.tensor(math.log(alpha), requires_grad=True)
@@ -211,6 +211,7 @@ def test_three_updates_equal_a_reference_written_by_hand(case: dict[str, Any]) -
         "initial_temperature": 0.5,
     } | case
     learner = make_learner("sac", BOX, **settings)
+    disturb(learner.target.module)
     # The automatic target is minus the number of action dimensions.
     reference = ReferenceSAC(learner, {"target_entropy": -2.0} | settings)
     for number in range(3):
@@ -285,12 +286,12 @@ def test_the_temperature_has_a_learning_rate_of_its_own() -> None:
 def test_the_targets_of_an_update_use_the_current_policy_and_the_target_critics() -> None:
     """The target's own copy of the policy must not matter, the online critics neither."""
     outcomes = []
-    for disturb in (None, "target_policy", "target_critic"):
+    for moved in (None, "target_policy", "target_critic"):
         learner = make_learner("sac", BOX, critic_learning_rate=0.0, actor_learning_rate=0.0)
         with torch.no_grad():
-            if disturb == "target_policy":
+            if moved == "target_policy":
                 learner.target.module.policy_network[-1].bias += 1.0
-            elif disturb == "target_critic":
+            elif moved == "target_critic":
                 for critic in learner.target.module.critics:
                     critic[-1].bias += 1.0
         outcomes.append(learner.update(make_batch(BOX, 32, 0))["target_q_mean"].item())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from replay_helpers import (
     BOX,
     actor_gradient_is_exact,
     assert_same_parameters,
+    disturb,
     make_batch,
     make_learner,
     plain_copy,
@@ -85,7 +85,8 @@ class ReferenceTD3:
         self.settings = settings
         self.actor = plain_copy(learner.model.policy_network)
         self.critics = nn.ModuleList([plain_copy(critic) for critic in learner.model.critics])
-        self.target_actor, self.target_critics = copy.deepcopy(self.actor), copy.deepcopy(self.critics)
+        self.target_actor = plain_copy(learner.target.module.policy_network)
+        self.target_critics = nn.ModuleList([plain_copy(critic) for critic in learner.target.module.critics])
         self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), lr=settings["actor_learning_rate"])
         self.critic_optimizer = torch.optim.Adam(self.critics.parameters(), lr=settings["critic_learning_rate"])
         self.stream = Streams(learner.streams.seed)["target_noise"]
@@ -140,6 +141,7 @@ def test_updates_equal_a_reference_written_by_hand(case: dict[str, Any]) -> None
         "target_noise_clip": 0.3,
     } | case
     learner = make_learner("td3", BOX, **settings)
+    disturb(learner.target.module)
     reference = ReferenceTD3(learner, settings)
     for number in range(4):
         weighted = case.get("prioritized", False)

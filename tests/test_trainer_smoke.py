@@ -7,6 +7,7 @@ import math
 import random
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -17,6 +18,7 @@ from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import get_config_class
 from rl_training.runtime.checkpoint import load_checkpoint, verify_checkpoint
 from rl_training.runtime.metric_lines import WALL_CLOCK_FIELDS, read_metrics
+from rl_training.runtime.threads import resolve_threads
 from tiny_runs import EVERY_ALGORITHM, STEPS, Blocks, env_of, tiny_config, train_function, train_tiny
 
 
@@ -96,23 +98,26 @@ def test_same_seed_same_run_and_other_seed_another(algorithm: str, tmp_path: Pat
 
 @EVERY_ALGORITHM
 def test_several_envs_count_together(algorithm: str, tmp_path: Path) -> None:
-    result = train_tiny(algorithm, tmp_path, num_envs=4, num_steps=4) if "num_steps" in get_config_class(
-        algorithm
-    ).model_fields else train_tiny(algorithm, tmp_path, num_envs=4)
+    result = train_tiny(algorithm, tmp_path, num_envs=4)
     assert STEPS * 0.6 < result.env_steps <= STEPS
     assert load_checkpoint(result.checkpoint).config["num_envs"] == 4
 
 
 @EVERY_ALGORITHM
 def test_reward_that_is_not_a_number_ends_the_run_and_says_so(algorithm: str, tmp_path: Path) -> None:
-    import gymnasium as gym
-
-    real = gym.make(env_of(algorithm))
+    actions = gym.make(env_of(algorithm)).action_space
 
     def make() -> Blocks:
-        return Blocks(gym.spaces.Box(-1, 1, (3,), np.float32), real.action_space, reward=float("nan"))
+        return Blocks(gym.spaces.Box(-1, 1, (3,), np.float32), actions, reward=float("nan"))
 
     config = tiny_config(algorithm, tmp_path, env_id="callable:make")
     with pytest.raises(NumericalError, match="reward that is not finite"):
         train_function(algorithm)(config, env=make, show=False)
     assert json.loads(next(tmp_path.glob("*/run.json")).read_text())["status"] == "failed"
+
+
+def test_threads_keep_to_what_the_user_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = tiny_config("ppo", tmp_path, hidden_sizes=(512,))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    assert resolve_threads(wide) == 1
+    assert resolve_threads(load_config(wide, {"threads": 3})) == 3

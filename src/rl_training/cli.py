@@ -171,6 +171,8 @@ def resume(
         result = workflows.resume(
             target, total_timesteps=total_timesteps, output_dir=output_dir, show=False if quiet else None
         )
+    if result.steps_per_second == 0:
+        typer.echo("the run was finished already: --total-timesteps N extends it", err=True)
     _report(result, as_json)
 
 

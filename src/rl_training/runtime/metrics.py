@@ -46,12 +46,13 @@ class MetricWindow:
         if self.recent:
             line["mean_return"] = sum(total for total, _ in self.recent) / len(self.recent)
             line["mean_length"] = sum(length for _, length in self.recent) / len(self.recent)
-        metrics = {name: float(value) for name, value in mean_metrics(self._history).items()}
-        self._check_finite(metrics)
+        metrics = self.check()
         self._history, self._progress = [], None
         return line | metrics
 
-    def _check_finite(self, metrics: dict[str, float]) -> None:
+    def check(self) -> dict[str, float]:
+        """Metrics since the last line; NumericalError if one is not a number. Takes nothing out of the window."""
+        metrics = {name: float(value) for name, value in mean_metrics(self._history).items()}
         for name, value in metrics.items():
             # Explained variance does not exist when all returns are equal; every other metric has to be a number.
             if name != "explained_variance" and not torch.isfinite(torch.tensor(value)):
@@ -60,6 +61,7 @@ class MetricWindow:
                     f"{name} is {value} at env step {self._progress.env_steps}: training has diverged; lower the "
                     f"learning rate or clip gradients (max_grad_norm), the last checkpoint is good"
                 )
+        return metrics
 
     def state_dict(self) -> dict[str, Any]:
         return {"episodes": self.episodes, "recent": [list(episode) for episode in self.recent]}

@@ -22,6 +22,7 @@ from rl_training.runtime.threads import limited_threads
 
 EnvMaker = Callable[..., gym.Env[Any, Any]]
 DEFAULT_FPS = 30
+FASTEST_FPS = 1000
 # An env without a time limit must not fill the disk: a recorded episode is cut here.
 MOST_RECORDED_STEPS = 10_000
 
@@ -62,13 +63,13 @@ def record_episode(
     all, and never with a single picture in it: an env that draws nothing is an error.
     """
     path = Path(path)
+    if fps is not None and not 0 < fps <= FASTEST_FPS:
+        raise ConfigError(f"fps: {fps} is not valid, expected a number above 0 and up to {FASTEST_FPS}")
     if not has_display():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     with contextlib.closing(_drawing_env(agent, env, "rgb_array")) as drawn:
-        speed = fps or (drawn.metadata or {}).get("render_fps") or DEFAULT_FPS
-        if not 0 < speed <= 1000:
-            raise ConfigError(f"fps: {speed} is not valid, expected a number above 0 and up to 1000")
-        with open_writer(path, float(speed)) as writer:
+        rate = (drawn.metadata or {}).get("render_fps") or DEFAULT_FPS if fps is None else fps
+        with open_writer(path, float(rate)) as writer:
 
             def add_picture() -> None:
                 writer.add(_picture(drawn))

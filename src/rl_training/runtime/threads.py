@@ -21,7 +21,10 @@ def resolve_threads(config: TrainConfig) -> int:
         return config.threads
     if max(config.model.hidden_sizes, default=0) < WIDE_LAYER:
         return 1
-    return max(1, min(MOST_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+    # What torch has now is what the user allows (OMP_NUM_THREADS): more threads than that on a machine that is
+    # shared wait for each other, and training becomes many times slower.
+    return max(1, min(MOST_THREADS, available, torch.get_num_threads()))
 
 
 @contextmanager

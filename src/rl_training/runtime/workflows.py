@@ -9,7 +9,7 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,10 @@ from rl_training.runtime.checkpoint import (
     Checkpoint,
     fingerprint,
     fingerprint_differences,
+    list_checkpoints,
     load_checkpoint,
     resolve_checkpoint,
+    verify_checkpoint,
 )
 from rl_training.runtime.console import ConsoleDisplay
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
@@ -122,6 +124,7 @@ def resume(
     if checkpoint.kind != "resume":
         raise CheckpointError(f"{path}: holds an agent only; resume the run itself, or load it in Python and learn")
     run = open_run_directory(path.parent.parent)
+    checkpoint = replace(checkpoint, skipped=_damaged_after(checkpoint))
     changes = {} if total_timesteps is None else {"total_timesteps": total_timesteps}
     config = load_config(checkpoint.config, changes)
     if config.total_timesteps < checkpoint.env_steps:
@@ -135,6 +138,13 @@ def resume(
         save_config(config, run.path / "config.yaml")
         session = _Session(config, run, envs, spaces, env, eval_env, show, checkpoint)
         return session.run_to_end(callback)
+
+
+def _damaged_after(checkpoint: Checkpoint) -> list[str]:
+    """What is wrong with the newer checkpoints of the same run: they make way, so somebody has to be told."""
+    paths = list_checkpoints(checkpoint.path.parent.parent, "resume")
+    newer = [path for path in paths if int(path.name.split("-")[1]) > checkpoint.env_steps]
+    return [problems[0] for path in newer if (problems := verify_checkpoint(path))]
 
 
 def evaluate_checkpoint(
@@ -316,6 +326,8 @@ class _Session:
     def _evaluate(self, seed: int, episodes: int, *, final: bool = False) -> EvalResult | None:
         if not self.can_evaluate:
             return None
+        # Between two lines nobody has looked at the losses: what has diverged must not become the best agent.
+        self.window.check()
         maker = self.agent.env_maker(self.eval_env)
         result = evaluate(self.agent.learner, self.agent.spaces, maker, episodes=episodes, seed=seed)
         line = {"kind": "eval", "env_steps": self.loop.env_steps}

@@ -1,0 +1,107 @@
+"""Calling the command line inside the test process, and tiny runs for every algorithm."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import pytest
+
+from rl_training.cli import main
+from rl_training.experiment.registry import get_config_class, get_spec
+
+SMALL_SETTINGS = {
+    "num_steps": 32,
+    "minibatch_size": 32,
+    "update_epochs": 1,
+    "learning_starts": 20,
+    "batch_size": 8,
+    "buffer_size": 500,
+}
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What stdout says, which has to be one line."""
+        lines = self.out.splitlines()
+        assert len(lines) == 1, f"{len(lines)} lines on stdout, stderr: {self.err}"
+        return json.loads(lines[0])
+
+
+def call(*arguments: object, stdin: str | None = None) -> Outcome:
+    """Run a command in this process: no second import of torch."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch("sys.stdin", io.StringIO(stdin or "")),
+    ):
+        code = main([str(argument) for argument in arguments])
+    return Outcome(code, out.getvalue(), err.getvalue())
+
+
+def start_process(*arguments: object, **options: Any) -> subprocess.Popen[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **options.pop("env", {})}
+    command = [sys.executable, "-m", "rl_training", *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment, **options)
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, f"the process ended too soon: {process.communicate()}"
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def tiny_config(algorithm: str, **changes: Any) -> dict[str, Any]:
+    """A run of well under a second, on an env that the algorithm takes."""
+    known = get_config_class(algorithm).model_fields
+    discrete = "discrete" in get_spec(algorithm).actions
+    return {
+        "algo": algorithm,
+        "env_id": "CartPole-v1" if discrete else "Pendulum-v1",
+        "env_kwargs": {} if discrete else {"max_episode_steps": 25},
+        "total_timesteps": 96,
+        "eval_episodes": 2,
+        "model": {"hidden_sizes": [8]},
+        "algo_kwargs": {name: value for name, value in SMALL_SETTINGS.items() if name in known},
+        **changes,
+    }
+
+
+def write_config(path: Path, settings: dict[str, Any]) -> Path:
+    """JSON is YAML too."""
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    return path
+
+
+Trainer = Callable[[str], tuple[Path, Outcome]]
+
+
+def make_trainer(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    """Gives the output directory of a tiny run of an algorithm, made once, and what `train --json` printed."""
+
+    @cache
+    def train(algorithm: str) -> tuple[Path, Outcome]:
+        folder = tmp_path_factory.mktemp(algorithm)
+        config = write_config(folder / "tiny.yaml", tiny_config(algorithm))
+        return folder / "runs", call("train", config, "--output-dir", folder / "runs", "--json", "--quiet")
+
+    return train

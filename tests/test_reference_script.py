@@ -1,0 +1,58 @@
+"""The examples as a whole: one per algorithm, each a program of its own, and the quick start."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rl_training.experiment.config import list_presets
+from tiny_runs import EVERY_ALGORITHM, ROOT, class_name
+
+SCRIPTS = sorted(path.name for path in (ROOT / "examples").glob("*_reference.py"))
+
+
+@EVERY_ALGORITHM
+def test_algorithm_has_an_example_that_uses_its_preset_and_class(algorithm: str) -> None:
+    own = [name for name in SCRIPTS if name.startswith(f"{algorithm}_")]
+    assert own
+    for name in own:
+        preset = f"{algorithm}/{name.removeprefix(f'{algorithm}_').removesuffix('_reference.py')}"
+        assert preset in list_presets()
+        text = (ROOT / "examples" / name).read_text(encoding="utf-8")
+        assert f'{class_name(algorithm)}(preset="{preset}"' in text
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_example_explains_its_options(
+    script: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [script, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "examples" / script), run_name="__main__")
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    assert all(option in printed for option in ("--total-timesteps", "--seed", "--output-dir"))
+
+
+def test_example_runs_as_a_program_from_any_directory(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / "a2c_cartpole_reference.py"), "--total-timesteps", "200"]
+    paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    result = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("A2C('CartPole-v1', seed=0")
+    assert (tmp_path / "runs" / "a2c-CartPole-v1-seed0" / "metrics.jsonl").is_file()
+
+
+def test_quick_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(ROOT / "examples" / "quickstart.py"))["main"](total_timesteps=300)
+    printed = capsys.readouterr().out
+    assert "'episodes': 20" in printed and "the loaded agent answers" in printed
+    assert (tmp_path / "runs" / "cartpole-agent" / "manifest.json").is_file()
