@@ -1,21 +1,18 @@
-"""Train, evaluate, save, load, act: the whole API in ten lines."""
+"""Train, evaluate, save, load, act: the example of the README, as a program."""
 
 from __future__ import annotations
-
-import gymnasium as gym
 
 from rl_training import PPO
 
 
 def main(total_timesteps: int = 50_000) -> None:
-    ppo = PPO("CartPole-v1", preset="ppo/cartpole", seed=0).learn(total_timesteps)
-    print(ppo.evaluate(episodes=20).summary())
-    path = ppo.save("runs/cartpole-agent")
+    agent = PPO("CartPole-v1", seed=0, num_envs=8, num_steps=128)
+    agent.learn(total_timesteps)
+    print(agent.evaluate(episodes=20).mean_return)
 
-    env = gym.make("CartPole-v1")
-    observation, _ = env.reset(seed=0)
-    action, _ = PPO.load(path).predict(observation)
-    print(f"the loaded agent answers {observation} with {action}")
+    agent.save("cartpole-agent")
+    action, _ = PPO.load("cartpole-agent").predict([0.0, 0.1, 0.0, -0.1])
+    print(f"the loaded agent pushes {'left' if action == 0 else 'right'}")
 
 
 if __name__ == "__main__":

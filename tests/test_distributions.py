@@ -154,6 +154,18 @@ def test_extreme_uniforms_never_choose_an_impossible_action(uniform: float) -> N
     assert np.isfinite(log_probs).all()
 
 
+def test_a_uniform_that_rounds_to_one_stays_in_range() -> None:
+    actions, _ = Categorical((3,), scalar=True).sample(np.zeros((1, 3), np.float32), Uniforms(1.0))  # type: ignore[arg-type]
+    assert actions.tolist() == [2]
+
+
+def test_sampling_from_extreme_logits_neither_overflows_nor_underflows() -> None:
+    logits = np.float32([[1000, 0, -1000], [-1e4, -2e4, -1e4], [-1e4, -1e4, -1e4]])
+    actions, log_probs = Categorical((3,), scalar=True).sample(logits, np.random.default_rng(0))
+    assert actions[0] == 0 and actions[1] != 1
+    np.testing.assert_allclose(log_probs, [0, -math.log(2), -math.log(3)], atol=1e-6)
+
+
 @pytest.mark.parametrize(("uniform", "expected"), [(0.1, 0), (0.3, 1), (0.6, 2), (0.9, 2)])
 def test_sampling_inverts_the_cumulative_distribution(uniform: float, expected: int) -> None:
     logits = np.log(np.float32([[0.25, 0.25, 0.5]]))

@@ -228,3 +228,14 @@ def test_learner_scales_then_clips_then_normalizes() -> None:
     assert shaped.max() == 1.5 and (np.abs(shaped) < 1.5).any()
     expected = ReturnNormalizer(0.9, 2)(shaped, rollout.episode_starts, rollout.valid)
     np.testing.assert_array_equal(learner_rewards(learner, ReturnNormalizer(0.9, 2), rollout), expected)
+
+
+@pytest.mark.parametrize("algo", ["ppo", "a2c"])
+def test_learners_normalize_rewards_by_their_own_discount(algo: str) -> None:
+    learner = make_learner(algo, gamma=0.5, normalize_rewards=True)
+    rollout = make_rollout(learner, 16, 9)
+    expected = ReturnNormalizer(0.5, 2)
+    expected(rollout.rewards, rollout.episode_starts, rollout.valid)
+    learner.update(rollout)
+    assert learner.return_normalizer.variance == pytest.approx(expected.variance, rel=1e-12)
+    assert make_learner(algo).return_normalizer is None

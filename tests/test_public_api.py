@@ -77,6 +77,7 @@ def test_saved_agent_acts_bit_for_bit_like_the_one_in_memory(algorithm: str, tmp
     for loaded in (type(run).load(path), rl_training.load(path)):
         assert type(loaded) is type(run)
         assert loaded.config == run.config and loaded.env_steps == run.env_steps
+        assert loaded.agent.learner.env_steps == run.agent.learner.env_steps == run.env_steps
         for deterministic, actions in expected.items():
             np.testing.assert_array_equal(loaded.predict(observations, deterministic=deterministic)[0], actions)
 
@@ -357,6 +358,15 @@ def test_small_portions_add_up(tmp_path: Path) -> None:
     steps = [run.learn(10, show=False).env_steps for _ in range(7)]
     assert steps[0] == 10 and steps[-1] > 40
     assert run.config.total_timesteps == 70
+
+
+def test_loaded_run_counts_more_steps_from_where_it_ended(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"num_steps": 64, "vector_backend": "sync"}
+    finished = managed("ppo", tmp_path, **settings).learn(70, show=False)
+    assert finished.env_steps == 64, "six steps are too few for another rollout"
+    assert rl_training.load(finished.run_dir).learn(60, show=False).config.total_timesteps == 130
+    stopped = managed("ppo", tmp_path, **settings).learn(200, callback=lambda progress: False, show=False)
+    assert rl_training.load(stopped.run_dir).learn(60, show=False).config.total_timesteps == 64 + 60
 
 
 def test_every_class_is_found_by_the_name_in_a_checkpoint() -> None:

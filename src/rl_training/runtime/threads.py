@@ -12,14 +12,17 @@ from threadpoolctl import threadpool_limits
 from rl_training.config.train import TrainConfig
 
 WIDE_LAYER = 256
+WIDE_BATCH = 256
 MOST_THREADS = 4
 
 
 def resolve_threads(config: TrainConfig) -> int:
-    """`auto`: one thread for narrow networks, more from layers of 256 on."""
+    """`auto`: one thread for narrow networks or small batches, more where 256 rows meet layers of 256."""
     if config.threads != "auto":
         return config.threads
-    if max(config.model.hidden_sizes, default=0) < WIDE_LAYER:
+    settings = config.algo_kwargs
+    rows = getattr(settings, "batch_size", getattr(settings, "minibatch_size", 0))
+    if max(config.model.hidden_sizes, default=0) < WIDE_LAYER or rows < WIDE_BATCH:
         return 1
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
     # What torch has now is what the user allows (OMP_NUM_THREADS): more threads than that on a machine that is

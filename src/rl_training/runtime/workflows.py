@@ -120,6 +120,8 @@ def resume(
 ) -> TrainResult:
     """Go on with a run from its newest good checkpoint (or from the one named), in the same run directory."""
     path = resolve_checkpoint(target, output_dir)
+    if len(path.parts) < 3:  # named from inside its run directory
+        path = path.resolve()
     checkpoint = load_checkpoint(path)
     if checkpoint.kind != "resume":
         raise CheckpointError(f"{path}: holds an agent only; resume the run itself, or load it in Python and learn")
@@ -269,7 +271,9 @@ class _Session:
             try:
                 return self._train(callback, signals)
             except BaseException:
-                self.run.update(status="failed")
+                # A disk that is full must not hide what really went wrong.
+                with contextlib.suppress(OSError):
+                    self.run.update(status="failed")
                 raise
 
     def _train(self, callback: Callback | None, signals: StopSignals) -> TrainResult:
@@ -333,10 +337,17 @@ class _Session:
         line = {"kind": "eval", "env_steps": self.loop.env_steps}
         self.recorder.record(line | {f"eval_{name}": value for name, value in result.summary().items()})
         # The last evaluation has seeds of its own: it competes with no other, and counts if there was none.
-        counts = not final or self.saver.best_return is None
-        if counts and self.saver.save_best(result.mean_return) is not None:
-            self.display.note(f"best evaluation so far: {result.mean_return:.1f} at step {self.loop.env_steps:,}")
+        if not final or not list_checkpoints(self.run.path, "agent"):
+            self._save_best(result.mean_return)
         return result
+
+    def _save_best(self, mean_return: float) -> None:
+        try:
+            if self.saver.save_best(mean_return) is not None:
+                self.display.note(f"best evaluation so far: {mean_return:.1f} at step {self.loop.env_steps:,}")
+        except CheckpointError as error:
+            self.saver.failures += 1
+            self.display.note(f"the best agent could not be saved, training goes on: {error}")
 
     def _save(self, *, exact: bool, must: bool = False) -> None:
         """A save that fails costs a checkpoint, not the run; only the first and the last have to succeed."""
