@@ -120,34 +120,34 @@ SUBJECTS: dict[str, Subject] = {
     "ppo": Subject(
         ActorCriticReader(),
         {"num_steps": 16, "minibatch_size": 32, "update_epochs": 4, "learning_rate": 1e-2},
-        steps=3500,
+        steps=2600,
         model={"initial_log_std": -0.7},
     ),
     "a2c": Subject(
         ActorCriticReader(),
         {"num_steps": 8, "learning_rate": 1e-2, "optimizer": "adam", "gae_lambda": 0.95},
-        steps=7000,
+        steps=5000,
         model={"initial_log_std": -0.7},
     ),
     "dqn": Subject(
-        QNetworkReader(), _replay(learning_rate=5e-3, tau=0.1, exploration=1.0, max_grad_norm=None), steps=900
+        QNetworkReader(), _replay(learning_rate=5e-3, tau=0.1, exploration=1.0, max_grad_norm=None), steps=750
     ),
     "ddpg": Subject(
         DeterministicReader(),
         _replay(actor_learning_rate=3e-3, critic_learning_rate=1e-2, tau=0.1),
-        steps=900,
+        steps=750,
         model={"activation": "relu"},
     ),
     "td3": Subject(
         DeterministicReader(),
         _replay(actor_learning_rate=6e-3, critic_learning_rate=1e-2, tau=0.2),
-        steps=900,
+        steps=750,
         model={"activation": "relu"},
     ),
     "sac": Subject(
         SoftReader(),
         _replay(actor_learning_rate=2e-3, critic_learning_rate=1e-2, tau=0.1, temperature=1e-3),
-        steps=900,
+        steps=750,
         model={"activation": "relu"},
     ),
 }

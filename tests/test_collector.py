@@ -139,6 +139,14 @@ def test_rollouts_follow_each_other_without_a_gap() -> None:
     assert learner.memories == [None, 1, 2, 3, 4]
 
 
+def test_what_follows_a_rollout_is_what_is_acted_on_next_even_after_an_end() -> None:
+    collector, learner = canaries(SAME, num_envs=1, length=2, truncate=True)
+    rollout, _ = collector.collect(4)
+    assert (rollout.last_obs.item(), rollout.final_obs[-1].item()) == (1.0, -1.0)
+    collector.step()
+    np.testing.assert_array_equal(learner.seen[-1], rollout.last_obs)
+
+
 def test_columns_of_a_rollout_are_envs() -> None:
     collector, _ = collector_of(probe_vector_env(EnvIndexProbe, 3))
     rollout, _ = collector.collect(4)

@@ -59,9 +59,11 @@ class SignLearner:
     def __init__(self, remembers: bool = False):
         self.remembers = remembers
         self.calls: list[tuple[np.ndarray, bool]] = []
+        self.memories: list[Any] = []
 
     def act(self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray, memory: Any) -> Action:
         self.calls.append((episode_starts.copy(), explore))
+        self.memories.append(memory)
         if not self.remembers:
             return Action((obs[:, 0] > 0).astype(np.int64))
         counts = np.zeros(len(obs), np.int64) if memory is None else memory
@@ -103,6 +105,16 @@ def test_side_by_side_equals_one_by_one(remembers: bool, side_by_side: int, monk
     assert together.returns == tuple(result.returns[0] for result in alone)
     assert together.lengths == tuple(result.lengths[0] for result in alone)
     assert len(set(together.lengths)) > 3
+
+
+def test_the_memory_of_each_slot_is_carried_through_its_episodes() -> None:
+    learner = SignLearner(remembers=True)
+    result = play(learner, 2)
+    assert learner.memories[0] is None
+    counts = np.array(learner.memories[1:])
+    for slot, length in enumerate(result.lengths):
+        assert counts[: length - 1, slot].tolist() == list(range(1, length))
+    assert max(result.lengths) > 2
 
 
 def test_starts_are_told_once_per_episode() -> None:
