@@ -46,7 +46,7 @@ def test_every_target_has_a_preset_that_keeps_to_its_budget(script: ModuleType) 
 def test_every_packaged_preset_has_a_target(script: ModuleType, project_root: Path) -> None:
     folder = project_root / "src" / "rl_training" / "assets" / "configs"
     presets = {path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")}
-    algorithms = {"ppo", "a2c", "dqn", "ddpg", "td3", "sac"}
+    algorithms = {"ppo", "a2c", "impala", "appo", "trpo", "ppg", "dqn", "ddpg", "td3", "sac"}
     assert {name for name in presets if name.split("/")[0] in algorithms} <= {
         row["preset"] for row in script.load_targets()
     }

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-FAST_PRESETS = ("ppo/cartpole", "a2c/cartpole", "dqn/cartpole", "sac/pendulum", "td3/pendulum", "ddpg/pendulum")
+FAST_PRESETS = (
+    "ppo/cartpole",
+    "a2c/cartpole",
+    "trpo/cartpole",
+    "ppg/cartpole",
+    "dqn/cartpole",
+    "sac/pendulum",
+    "td3/pendulum",
+    "ddpg/pendulum",
+)
 
 
 @pytest.mark.slow
