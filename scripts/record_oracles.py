@@ -83,6 +83,44 @@ def gae() -> Iterable[Case]:
         yield case("torchrl generalized_advantage_estimate", inputs, {"advantages": answer[..., 0].numpy().T})
 
 
+def vtrace() -> Iterable[Case]:
+    """rlax: single trajectories, c_bar 1, any lambda. torchrl: both kinds of ends, lambda 1, one cap for both rhos."""
+    jax_in_float64()
+    import rlax
+    import torch
+    from torchrl.objectives.value.functional import vtrace_advantage_estimate
+
+    rng = np.random.default_rng(11)
+    for steps, gamma, trace, caps in ((5, 0.9, 1.0, (1.0, 1.0)), (8, 0.97, 0.8, (1.5, 0.9)), (6, 1.0, 0.0, (0.7, 2.0))):
+        rewards, values, log_ratios = rng.normal(size=steps), rng.normal(size=steps + 1), rng.normal(size=steps)
+        discounts = np.where(rng.random(steps) < 0.2, 0.0, gamma)
+        answer = rlax.vtrace_td_error_and_advantage(
+            values[:-1], values[1:], rewards, discounts, np.exp(log_ratios), trace, *caps
+        )
+        inputs = {"rewards": rewards, "values": values, "discounts": discounts, "log_ratios": log_ratios}
+        inputs |= {"trace_lambda": trace, "rho_bar": caps[0], "pg_rho_bar": caps[1]}
+        outputs = {"errors": answer.errors, "policy_gradient_advantages": answer.pg_advantage}
+        yield case("rlax.vtrace_td_error_and_advantage", inputs, outputs)
+    for gamma, rho_bar, c_bar in ((0.99, 1.0, 1.0), (0.9, 1.3, 0.6)):
+        shape = (3, 7)
+        rewards, values, final_values, log_probs, behaviour = rng.normal(size=(5, *shape))
+        terminated = rng.random(shape) < 0.2
+        truncated = (rng.random(shape) < 0.25) & ~terminated
+        # Within an episode the next value is the next row's; where one ends, that of its own final observation.
+        following = np.concatenate([values[:, 1:], final_values[:, -1:]], 1)
+        next_values = np.where(terminated | truncated, final_values, following)
+        columns = (log_probs, behaviour, values, next_values, rewards, terminated | truncated, terminated)
+        advantages, targets = vtrace_advantage_estimate(
+            gamma, *(torch.from_numpy(c)[..., None] for c in columns), rho_thresh=rho_bar, c_thresh=c_bar
+        )
+        inputs = {"rewards": rewards, "values": values, "next_values": next_values, "terminated": terminated}
+        inputs |= {"truncated": truncated, "log_probs": log_probs, "behaviour_log_probs": behaviour}
+        inputs = {name: value.T for name, value in inputs.items()}
+        inputs |= {"gamma": gamma, "rho_bar": rho_bar, "c_bar": c_bar}
+        outputs = {"targets": targets[..., 0].numpy().T, "policy_gradient_advantages": advantages[..., 0].numpy().T}
+        yield case("torchrl vtrace_advantage_estimate", inputs, outputs)
+
+
 def ppo_clip() -> Iterable[Case]:
     jax = jax_in_float64()
     import rlax
@@ -306,6 +344,7 @@ def on_policy_update() -> Iterable[Case]:
 
 ORACLES: dict[str, Callable[[], Iterable[Case]]] = {
     "gae": gae,
+    "vtrace": vtrace,
     "ppo_clip": ppo_clip,
     "policy_gradient": policy_gradient,
     "q_learning": q_learning,

@@ -69,6 +69,26 @@ class ActorCriticReader(Reader):
         return data.obs, data.returns
 
 
+class VTraceReader(ActorCriticReader):
+    """V(s) comes out of the same forward pass as the policy; the critic stays in the graph, with no weight."""
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        super().assume_values(learner, function)
+        evaluate = learner.model.evaluate_actions
+
+        def evaluate_actions(obs: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            log_probs, entropy, values = evaluate(obs, actions)
+            return log_probs, entropy, function(obs) + 0.0 * values
+
+        learner.model.evaluate_actions = evaluate_actions
+
+
+class TrustRegionReader(ActorCriticReader):
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        super().assume_values(learner, function)
+        learner.fit_critic = lambda data: {}  # a plain function has nothing to fit
+
+
 class QNetworkReader(Reader):
     def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
         return learner.model.q_values(obs).amax(1)
@@ -129,6 +149,33 @@ SUBJECTS: dict[str, Subject] = {
         steps=5000,
         model={"initial_log_std": -0.7},
     ),
+    "impala": Subject(
+        VTraceReader(),
+        {"num_steps": 8, "learning_rate": 1e-2, "optimizer": "adam", "gae_lambda": 0.95},
+        steps=7000,
+        model={"initial_log_std": -0.7},
+    ),
+    "appo": Subject(
+        VTraceReader(),
+        {"num_steps": 16, "num_minibatches": 2, "update_epochs": 4, "learning_rate": 1e-2},
+        steps=3500,
+        model={"initial_log_std": -0.7},
+    ),
+    "trpo": Subject(
+        TrustRegionReader(),
+        {"num_steps": 16, "minibatch_size": 32, "update_epochs": 8, "learning_rate": 1e-2, "max_kl": 0.05},
+        steps=3500,
+        model={"initial_log_std": -0.7},
+    ),
+    "ppg": Subject(
+        ActorCriticReader(),
+        # Normalised advantages never fade, and with them the policy would shake the trunk under the values for ever.
+        {"num_steps": 16, "minibatch_size": 32, "update_epochs": 4, "normalize_advantages": False}
+        | {"learning_rate": {"start": 1e-2, "end": 0.0}, "auxiliary_learning_rate": {"start": 3e-3, "end": 0.0}}
+        | {"policy_phases": 4, "auxiliary_epochs": 2, "auxiliary_minibatch_size": 32},
+        steps=3500,
+        model={"initial_log_std": -0.7},
+    ),
     "dqn": Subject(
         QNetworkReader(), _replay(learning_rate=5e-3, tau=0.1, exploration=1.0, max_grad_norm=None), steps=750
     ),
@@ -165,7 +212,15 @@ def subject(algo: str) -> Subject:
     return SUBJECTS[algo]
 
 
-def build_loop(algo: str, envs: VectorEnv, *, seed: int = 0, steps: int | None = None, **settings: Any) -> Loop:
+def build_loop(
+    algo: str,
+    envs: VectorEnv,
+    *,
+    seed: int = 0,
+    steps: int | None = None,
+    model: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Loop:
     """The algorithm's learner and loop on these envs, as `workflows.train` puts them together."""
     chosen = subject(algo)
     config = TrainConfig(
@@ -174,7 +229,7 @@ def build_loop(algo: str, envs: VectorEnv, *, seed: int = 0, steps: int | None =
         seed=seed,
         num_envs=envs.num_envs,
         total_timesteps=steps or chosen.steps,
-        model={"hidden_sizes": (32,), **chosen.model},
+        model={"hidden_sizes": (32,), **chosen.model, **(model or {})},
         algo_kwargs={"gamma": GAMMA, **chosen.settings, **settings},
     )
     spaces = Spaces(envs.single_observation_space, envs.single_action_space)

@@ -75,6 +75,9 @@ PRIORITIES = {"prioritized": True, "n_step": 3, "importance_exponent": {"start":
 ROLLOUT = {"num_steps": 10, "minibatch_size": 8, "update_epochs": 2}
 NORMALIZED = {"normalize_observations": True}
 
+# Eight rollouts in cycles of three: every checkpoint but one is in the middle of a cycle.
+PHASES = {"policy_phases": 3, "auxiliary_epochs": 2, "auxiliary_minibatch_size": 16}
+
 CASES: dict[str, Case] = {
     "ppo, native next-step envs": Case("ppo", num_envs=2, settings=ROLLOUT, options={"eval_every": 40}),
     "ppo, box, everything normalised and scheduled": Case(
@@ -99,6 +102,49 @@ CASES: dict[str, Case] = {
         num_envs=2,
         model=NORMALIZED,
         settings={"normalize_rewards": True, "optimizer": "adam"},
+        options={"env_kwargs": {"max_episode_steps": 15}},
+    ),
+    "impala, native next-step envs": Case("impala", num_envs=2, settings={"num_steps": 8}, options={"eval_every": 40}),
+    "impala, box, minibatches of envs": Case(
+        "impala",
+        "Pendulum-v1",
+        num_envs=4,
+        model=NORMALIZED,
+        settings={"num_steps": 5, "num_minibatches": 2, "normalize_rewards": True, "optimizer": "adam"},
+        options={"env_kwargs": {"max_episode_steps": 15}},
+    ),
+    "appo, minibatches of envs": Case("appo", num_envs=4, settings={"num_steps": 5, "num_minibatches": 2}),
+    "appo, box, target policy": Case(
+        "appo",
+        "Pendulum-v1",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={"num_steps": 8, "target_update_every": 30, "kl_coef": 0.5, "update_epochs": 2},
+        options={"env_kwargs": {"max_episode_steps": 15}},
+    ),
+    "trpo, native next-step envs": Case("trpo", num_envs=2, settings=ROLLOUT, options={"eval_every": 40}),
+    "trpo, box, everything normalised and scheduled": Case(
+        "trpo",
+        "Pendulum-v1",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={**ROLLOUT, "normalize_rewards": True, "max_kl": {"start": 0.1, "end": 0.0}, "entropy_coef": 0.01},
+        options={"env_kwargs": {"max_episode_steps": 15}},
+    ),
+    "trpo, several knobs": Case("trpo", "callable:TwoKnobs", num_envs=3, settings=ROLLOUT, env=TwoKnobs),
+    "ppg, native next-step envs": Case("ppg", num_envs=2, settings={**ROLLOUT, **PHASES}),
+    "ppg, box, everything normalised and scheduled": Case(
+        "ppg",
+        "Pendulum-v1",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={
+            **ROLLOUT,
+            **PHASES,
+            "normalize_rewards": True,
+            "learning_rate": {"start": 1e-2, "end": 0.0},
+            "auxiliary_learning_rate": {"start": 1e-2, "end": 0.0},
+        },
         options={"env_kwargs": {"max_episode_steps": 15}},
     ),
     "dqn, one env, a buffer that overflows": Case(

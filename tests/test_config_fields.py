@@ -36,6 +36,11 @@ OUT_OF_RANGE: dict[str, list[float]] = {
     "minibatch_size": [0],
     "update_epochs": [0],
     "clip_range": [-0.1],
+    "rho_bar": [0.0, -1.0],
+    "c_bar": [0.0],
+    "pg_rho_bar": [0.0],
+    "num_minibatches": [0],
+    "kl_coef": [-0.1],
     "value_clip_range": [0.0],
     "target_kl": [0.0],
     "adam_epsilon": [0.0],
@@ -62,6 +67,16 @@ OUT_OF_RANGE: dict[str, list[float]] = {
     "target_noise_clip": [-0.1],
     "temperature": [0.0],
     "initial_temperature": [0.0],
+    "max_kl": [-1e-9],
+    "damping": [-0.1],
+    "conjugate_gradient_steps": [0],
+    "line_search_steps": [0],
+    "line_search_decay": [0.0, 1.0],
+    "policy_phases": [0],
+    "auxiliary_epochs": [0],
+    "auxiliary_minibatch_size": [0],
+    "auxiliary_learning_rate": [-1e-9],
+    "clone_coef": [-0.1],
 }
 UNBOUNDED = {"initial_log_std", "target_entropy"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,9 @@ def test_rollouts_fit_the_budget(steps: int, num_steps: int, num_envs: int, roll
         return update(rollout)
 
     loop.learner.update = watched  # type: ignore[method-assign]
-    assert [progress.env_steps for progress in loop] == (num_envs * np.cumsum(rollouts)).tolist()
+    # Limited: a loop that overlooks its budget would never end.
+    done = [progress.env_steps for progress in islice(loop, 20)]
+    assert done == (num_envs * np.cumsum(rollouts)).tolist()
     assert seen == rollouts
     assert loop.round() is None
 
@@ -178,11 +180,21 @@ def test_a_check_takes_nothing_out_of_the_window() -> None:
     assert window.line()["loss"] == 1.0
 
 
-def test_the_barrier_of_the_on_policy_loop_leaves_the_learner_alone() -> None:
+def test_after_a_barrier_envs_start_from_seeds_that_follow_from_the_step() -> None:
     loop = a2c_loop(40, 5)
-    loop.round()
-    before = SimpleNamespace(steps=loop.env_steps, updates=loop.learner.updates)
-    loop.barrier()
-    loop.restart_envs()
-    assert (loop.env_steps, loop.learner.updates) == (before.steps, before.updates)
-    assert loop.collector.episode_starts.all()
+    seeds: list[int] = []
+    reset = loop.collector.envs.reset
+
+    def watched(*, seed: int, **options: Any) -> Any:
+        seeds.append(seed)
+        return reset(seed=seed, **options)
+
+    loop.collector.envs.reset = watched  # type: ignore[method-assign]
+    for _ in loop:
+        updates = loop.learner.updates
+        loop.barrier()
+        loop.restart_envs()
+        assert loop.learner.updates == updates
+        assert loop.collector.episode_starts.all()
+    assert seeds == [loop.streams.seed_for("envs", step) for step in (10, 20, 30, 40)]
+    assert len(set(seeds)) == 4

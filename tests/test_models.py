@@ -23,7 +23,9 @@ from rl_training.models.mlp_continuous import (
     MLPDeterministicActorCritic,
     MLPSquashedGaussianActorCritic,
 )
+from rl_training.models.mlp_ppg import MLPPPGModel
 from rl_training.models.mlp_q import MLPQNetwork
+from rl_training.models.policy import PolicyModel
 
 OBS = np.random.default_rng(0).normal(2.0, 3.0, (40, 3)).astype(np.float32)
 ROWS = torch.from_numpy(OBS)
@@ -34,6 +36,8 @@ MODELS: dict[str, Build] = {
     "actor_critic_multi_discrete": lambda config: MLPActorCritic(SPACES["multi_discrete"], config),
     "actor_critic_multi_binary": lambda config: MLPActorCritic(SPACES["multi_binary"], config),
     "actor_critic_box": lambda config: MLPActorCritic(SPACES["box"], config),
+    "ppg_multi_discrete": lambda config: MLPPPGModel(SPACES["multi_discrete"], config),
+    "ppg_box": lambda config: MLPPPGModel(SPACES["box"], config),
     "q_network": lambda config: MLPQNetwork(SPACES["discrete"], config),
     "q_network_dueling": lambda config: MLPQNetwork(SPACES["discrete"], config, dueling=True),
     "deterministic": lambda config: MLPDeterministicActorCritic(SPACES["box"], config, num_critics=2),
@@ -55,7 +59,7 @@ def torch_outputs(model: Any, obs: np.ndarray = OBS) -> np.ndarray:
     """What decides the action, from torch."""
     rows = torch.from_numpy(obs)
     with torch.no_grad():
-        if isinstance(model, MLPActorCritic):
+        if isinstance(model, PolicyModel):
             return model.policy(rows).numpy()
         if isinstance(model, MLPQNetwork):
             return model.q_values(rows).numpy()
@@ -67,7 +71,7 @@ def torch_outputs(model: Any, obs: np.ndarray = OBS) -> np.ndarray:
 def assert_acts_as_torch_says(model: Any) -> None:
     before = OBS.copy()
     expected = torch_outputs(model)
-    if isinstance(model, MLPActorCritic):
+    if isinstance(model, PolicyModel):
         np.testing.assert_allclose(model.policy_numpy(OBS), expected, atol=1e-5)
         np.testing.assert_allclose(model.act(OBS)[0], model.distribution.mode(expected), atol=1e-5)
         actions, extras = model.act(OBS, np.random.default_rng(1))
@@ -91,7 +95,7 @@ def assert_acts_as_torch_says(model: Any) -> None:
 
 def learn_a_little(model: Any, optimizer: Optimizer) -> None:
     optimizer.set_learning_rate(0.05)
-    outputs = model.policy(ROWS) if isinstance(model, MLPActorCritic) else None
+    outputs = model.policy(ROWS) if isinstance(model, PolicyModel) else None
     if outputs is None:
         outputs = model.q_values(ROWS) if isinstance(model, MLPQNetwork) else model.policy_network(ROWS)
     # Every parameter takes part, so that the gradient of all of them exists.
@@ -184,6 +188,16 @@ def test_orthogonal_gains_of_the_actor_critic(kind: str) -> None:
     root = math.sqrt(2)
     assert gains(model.actor) == pytest.approx([root, root, 0.01], rel=1e-4)
     assert gains(model.critic) == pytest.approx([root, root, 1.0], rel=1e-4)
+
+
+@pytest.mark.parametrize("hidden_sizes", [(), (32,), (64, 32)])
+def test_orthogonal_gains_of_the_phasic_model(hidden_sizes: tuple[int, ...]) -> None:
+    model = MLPPPGModel(SPACES["discrete"], model_config(hidden_sizes=hidden_sizes))
+    root = math.sqrt(2)
+    assert gains(model.trunk) == pytest.approx([root] * len(hidden_sizes), rel=1e-4)
+    assert gains(nn.Sequential(model.policy_head)) == pytest.approx([0.01], rel=1e-4)
+    assert gains(model.value_head) == pytest.approx([root, 1.0][-1 - len(hidden_sizes[-1:]) :], rel=1e-4)
+    assert gains(model.auxiliary_head) == pytest.approx([1.0], rel=1e-4)
 
 
 def test_without_orthogonal_initialization_layers_are_as_torch_makes_them() -> None:

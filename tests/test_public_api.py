@@ -16,12 +16,14 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rl_training
 from rl_training.api.algorithms import managed_class
+from rl_training.config.base import OnPolicyConfig
 from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
-from rl_training.experiment.registry import ALGORITHMS
+from rl_training.experiment.registry import ALGORITHMS, get_config_class, get_spec
 from rl_training.runtime.loops import Progress
 from rl_training.runtime.state_tree import state_hash
 from tiny_runs import EVERY_ALGORITHM, STEPS, Blocks, class_name, env_of, managed, some_observations
 
+ON_POLICY = [name for name in ALGORITHMS if issubclass(get_config_class(name), OnPolicyConfig)]
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
 OBSERVATIONS = {
     "box": VECTOR,
@@ -210,7 +212,7 @@ def test_vector_env_and_num_envs_must_agree(tmp_path: Path) -> None:
         managed("ppo", tmp_path, envs, num_envs=4).learn(show=False)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
+@pytest.mark.parametrize("algorithm", ON_POLICY)
 @pytest.mark.parametrize("actions", ACTIONS)
 @pytest.mark.parametrize("observations", OBSERVATIONS)
 def test_on_policy_algorithms_take_every_space(algorithm: str, observations: str, actions: str, tmp_path: Path) -> None:
@@ -228,7 +230,7 @@ def test_on_policy_algorithms_take_every_space(algorithm: str, observations: str
     np.testing.assert_array_equal(action, expected)
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in ("ppo", "a2c")])
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in ON_POLICY])
 @pytest.mark.parametrize("observations", ["discrete", "nested"])
 def test_replay_algorithms_take_structured_observations(algorithm: str, observations: str, tmp_path: Path) -> None:
     actions = ACTIONS["discrete" if env_of(algorithm) == "CartPole-v1" else "box"]
@@ -238,8 +240,9 @@ def test_replay_algorithms_take_structured_observations(algorithm: str, observat
 
 @pytest.mark.parametrize("algorithm", ["dqn", "ddpg", "td3", "sac"])
 def test_actions_that_do_not_fit_are_refused_at_once_and_name_what_fits(algorithm: str, tmp_path: Path) -> None:
-    wrong, fitting = ("Pendulum-v1", "ppo, a2c, ddpg, td3, sac"), ("CartPole-v1", "ppo, a2c, dqn")
-    env, others = wrong if algorithm == "dqn" else fitting
+    env, kind = ("Pendulum-v1", "box") if algorithm == "dqn" else ("CartPole-v1", "discrete")
+    others = ", ".join(name for name in ALGORITHMS if kind in get_spec(name).actions)
+    assert "ppo" in others and algorithm not in others
     with pytest.raises(EnvironmentProblem, match=f"{algorithm} takes .* {env} has .*: use {others}"):
         managed(algorithm, tmp_path / "runs", env)
     assert not (tmp_path / "runs").exists()

@@ -99,6 +99,30 @@ def test_flat_parameters_are_views_in_order() -> None:
     assert torch.equal(parameters_of(module), expected + 1)
 
 
+def test_parameters_that_lie_side_by_side_stay_where_they_are() -> None:
+    module = network()
+    parameters = list(module.parameters())
+    whole = flatten_parameters(parameters)
+    front, back = flatten_parameters(parameters[:2]), flatten_parameters(parameters[2:])
+    whole += 1
+    front += 1
+    back += 1
+    assert torch.equal(parameters_of(module), parameters_of(network()) + 1 + 1)
+    assert (len(front), len(back)) == (20, 12)
+
+
+@pytest.mark.parametrize("pick", [[1, 0], [0, 2], [3, 2, 1, 0]])
+def test_parameters_in_another_order_or_with_gaps_are_gathered_anew(pick: list[int]) -> None:
+    module = network()
+    parameters = list(module.parameters())
+    flatten_parameters(parameters)
+    chosen = [parameters[index] for index in pick]
+    before = [p.detach().clone() for p in chosen]
+    flat = flatten_parameters(chosen)
+    flat += 1
+    assert all(torch.equal(p, b + 1) for p, b in zip(chosen, before, strict=True))
+
+
 @pytest.mark.parametrize("kind", ["adam", "rmsprop"])
 def test_optimizer_state_round_trip_continues_exactly(kind: str) -> None:
     first, second = network(), network()

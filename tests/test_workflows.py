@@ -301,6 +301,8 @@ def test_replay_is_saved_in_pieces_that_are_new(tmp_path: Path) -> None:
     result = run(tmp_path, DQN, buffer_size=500, vector_backend="sync")
     intervals = [(ref.start, ref.stop) for ref in _segments(result.checkpoint)]
     assert intervals == [(0, 40), (40, 80), (80, 120), (120, 160)]
+    # At every checkpoint the running episode is cut: no sum of rewards may run on into the next one.
+    assert saved_state(result.checkpoint)["rows"]["truncated"][39::40].all()
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_told(tmp_path: Path, notes: list[str]) -> None:

@@ -56,6 +56,7 @@ def tiny_settings(algorithm: str, output_dir: Path | str, **settings: Any) -> di
     family: dict[str, Any] = {"learning_starts": 16, "batch_size": 8, "buffer_size": 500, "train_frequency": 2}
     if issubclass(get_config_class(algorithm), OnPolicyConfig):
         family = {"num_steps": 16, "minibatch_size": 8, "update_epochs": 2}
+        family |= {"policy_phases": 2, "auxiliary_epochs": 2, "auxiliary_minibatch_size": 8}
     run = {"output_dir": str(output_dir), "total_timesteps": STEPS, "log_every": 16, "eval_episodes": 1}
     own = {name: value for name, value in family.items() if name in fields}
     return {**run, "hidden_sizes": (8,), **own, **settings}

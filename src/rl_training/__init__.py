@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rl_training._version import __version__
 
 if TYPE_CHECKING:
-    from rl_training.api.algorithms import A2C, DDPG, DQN, PPO, SAC, TD3, load
+    from rl_training.api.algorithms import A2C, APPO, DDPG, DQN, IMPALA, PPG, PPO, SAC, TD3, TRPO, load
     from rl_training.config.train import TrainConfig
     from rl_training.errors import RLTrainingError
     from rl_training.experiment.config import load_config
@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "A2C",
+    "APPO",
     "DDPG",
     "DQN",
+    "IMPALA",
+    "PPG",
     "PPO",
     "SAC",
     "TD3",
+    "TRPO",
     "ExperimentManager",
     "RLTrainingError",
     "TrainConfig",

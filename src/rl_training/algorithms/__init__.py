@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rl_training.algorithms.a2c import A2C
+    from rl_training.algorithms.appo import APPO
     from rl_training.algorithms.ddpg import DDPG
     from rl_training.algorithms.dqn import DQN
+    from rl_training.algorithms.impala import IMPALA
     from rl_training.algorithms.learner import Learner, UpdateResult
+    from rl_training.algorithms.ppg import PPG
     from rl_training.algorithms.ppo import PPO
     from rl_training.algorithms.sac import SAC
     from rl_training.algorithms.td3 import TD3
+    from rl_training.algorithms.trpo import TRPO
 
-__all__ = ["A2C", "DDPG", "DQN", "PPO", "SAC", "TD3", "Learner", "UpdateResult"]
+__all__ = ["A2C", "APPO", "DDPG", "DQN", "IMPALA", "PPG", "PPO", "SAC", "TD3", "TRPO", "Learner", "UpdateResult"]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor
 from rl_training.algorithms.learner import Learner
 from rl_training.algorithms.returns import gae
 from rl_training.data.rollout import Rollout
-from rl_training.models.mlp_actor_critic import MLPActorCritic
+from rl_training.models.policy import PolicyModel
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class PolicyBatch:
 
 
 def policy_batch(
-    rollout: Rollout, rewards: np.ndarray, model: MLPActorCritic, *, gamma: float, gae_lambda: float
+    rollout: Rollout, rewards: np.ndarray, model: PolicyModel, *, gamma: float, gae_lambda: float
 ) -> PolicyBatch:
     """Values in one batched call, bootstraps by the boundary rules of `Rollout`, advantages by GAE."""
     device = next(model.parameters()).device

@@ -20,14 +20,32 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def flatten_parameters(parameters: Iterable[nn.Parameter]) -> Tensor:
-    """Give `parameters` one contiguous storage, in order, and return it."""
+    """Give `parameters` one contiguous storage, in order, and return it.
+
+    Those that lie side by side already are left where they are: two optimizers can work on the same ones, or one
+    of them on the first few, as long as the one that has more is made first.
+    """
     parameters = list(parameters)
+    if (shared := _common_vector(parameters)) is not None:
+        return shared
     flat = torch.cat([p.detach().reshape(-1) for p in parameters])
     offset = 0
     for parameter in parameters:
         parameter.data = flat[offset : offset + parameter.numel()].view_as(parameter)
         offset += parameter.numel()
     return flat
+
+
+def _common_vector(parameters: Sequence[nn.Parameter]) -> Tensor | None:
+    """The vector that `parameters` are consecutive views of, if there is one."""
+    start = expected = parameters[0].storage_offset()
+    storage = parameters[0].untyped_storage().data_ptr()
+    for parameter in parameters:
+        placed = parameter.storage_offset() == expected and parameter.is_contiguous()
+        if not placed or parameter.untyped_storage().data_ptr() != storage:
+            return None
+        expected += parameter.numel()
+    return parameters[0].data.as_strided((expected - start,), (1,), start)
 
 
 class Optimizer:

@@ -22,6 +22,30 @@ class A2C(ManagedAlgorithm):
     algorithm = "a2c"
 
 
+class IMPALA(ManagedAlgorithm):
+    """Importance-weighted actor-learner with V-trace, for any actions (Espeholt et al., 2018)."""
+
+    algorithm = "impala"
+
+
+class APPO(ManagedAlgorithm):
+    """PPO on rollouts that may be stale, with V-trace, for any actions (Petrenko et al., 2020; Luo et al., 2019)."""
+
+    algorithm = "appo"
+
+
+class TRPO(ManagedAlgorithm):
+    """Trust region policy optimisation, for any actions (Schulman et al., 2015)."""
+
+    algorithm = "trpo"
+
+
+class PPG(ManagedAlgorithm):
+    """Phasic policy gradient, for any actions (Cobbe et al., 2020)."""
+
+    algorithm = "ppg"
+
+
 class DQN(ManagedAlgorithm):
     """Deep Q-network, for discrete actions (Mnih et al., 2015); double, dueling, n-step and priorities by option."""
 

@@ -150,6 +150,8 @@ GaeLambda = Annotated[
     float, Field(ge=0, le=1, description="Trade of bias (0) against variance (1) in advantage estimates.")
 ]
 LearningRate = Annotated[NonNegativeSchedule, Field(description="Step size of the optimizer.")]
+MinibatchSize = Annotated[int, Field(ge=1, description="Transitions of a rollout in one gradient step.")]
+UpdateEpochs = Annotated[int, Field(ge=1, description="Passes over each rollout.")]
 NormalizeAdvantages = Annotated[
     bool, Field(description="Give the advantages of a minibatch mean 0 and deviation 1.")
 ]
@@ -200,6 +202,17 @@ class OnPolicyConfig(AlgorithmConfig):
         False, description="Divide rewards by the running deviation of the discounted return."
     )
     normalize_advantages: NormalizeAdvantages
+
+
+def check_minibatch(minibatch_size: int, num_steps: int, num_envs: int) -> None:
+    """Refuse minibatches of more transitions than one rollout has."""
+    rollout = num_steps * num_envs
+    if minibatch_size > rollout:
+        raise ConfigError(
+            f"algo_kwargs.minibatch_size: {minibatch_size} is more than one rollout holds, "
+            f"num_steps * num_envs = {num_steps} * {num_envs} = {rollout}",
+            key="algo_kwargs.minibatch_size",
+        )
 
 
 class ReplayConfig(AlgorithmConfig):

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from rl_training.config.base import (
+    MinibatchSize,
     NonNegativeSchedule,
     NormalizeAdvantages,
     NumSteps,
     OnPolicyConfig,
+    UpdateEpochs,
+    check_minibatch,
     constant,
 )
-from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl_training.config.train import TrainConfig
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 class PPOConfig(OnPolicyConfig):
     num_steps: NumSteps = 2048
     normalize_advantages: NormalizeAdvantages = True
-    minibatch_size: int = Field(64, ge=1, description="Transitions of a rollout in one gradient step.")
-    update_epochs: int = Field(10, ge=1, description="Passes over each rollout.")
+    minibatch_size: MinibatchSize = 64
+    update_epochs: UpdateEpochs = 10
     clip_range: NonNegativeSchedule = Field(
         constant(0.2), description="How far the probability ratio may leave 1 before its gradient stops."
     )
@@ -36,10 +38,4 @@ class PPOConfig(OnPolicyConfig):
     adam_epsilon: float = Field(1e-5, gt=0, description="Keeps Adam's division finite.")
 
     def check(self, train: TrainConfig) -> None:
-        rollout = self.num_steps * train.num_envs
-        if self.minibatch_size > rollout:
-            raise ConfigError(
-                f"algo_kwargs.minibatch_size: {self.minibatch_size} is more than one rollout holds, "
-                f"num_steps * num_envs = {self.num_steps} * {train.num_envs} = {rollout}",
-                key="algo_kwargs.minibatch_size",
-            )
+        check_minibatch(self.minibatch_size, self.num_steps, train.num_envs)

@@ -40,6 +40,26 @@ ALGORITHMS: dict[str, Entry] = {
         spec="rl_training.runtime.a2c_trainer:A2C_SPEC",
         learner="rl_training.algorithms.a2c:A2C",
     ),
+    "impala": Entry(
+        config="rl_training.config.impala:IMPALAConfig",
+        spec="rl_training.runtime.impala_trainer:IMPALA_SPEC",
+        learner="rl_training.algorithms.impala:IMPALA",
+    ),
+    "appo": Entry(
+        config="rl_training.config.appo:APPOConfig",
+        spec="rl_training.runtime.appo_trainer:APPO_SPEC",
+        learner="rl_training.algorithms.appo:APPO",
+    ),
+    "trpo": Entry(
+        config="rl_training.config.trpo:TRPOConfig",
+        spec="rl_training.runtime.trpo_trainer:TRPO_SPEC",
+        learner="rl_training.algorithms.trpo:TRPO",
+    ),
+    "ppg": Entry(
+        config="rl_training.config.ppg:PPGConfig",
+        spec="rl_training.runtime.ppg_trainer:PPG_SPEC",
+        learner="rl_training.algorithms.ppg:PPG",
+    ),
     "dqn": Entry(
         config="rl_training.config.dqn:DQNConfig",
         spec="rl_training.runtime.dqn_trainer:DQN_SPEC",

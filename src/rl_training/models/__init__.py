@@ -8,16 +8,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rl_training.models.mlp_actor_critic import MLPActorCritic
     from rl_training.models.mlp_continuous import MLPDeterministicActorCritic, MLPSquashedGaussianActorCritic
+    from rl_training.models.mlp_ppg import MLPPPGModel
     from rl_training.models.mlp_q import MLPQNetwork
 
 _HOMES = {
     "MLPActorCritic": "mlp_actor_critic",
     "MLPDeterministicActorCritic": "mlp_continuous",
+    "MLPPPGModel": "mlp_ppg",
     "MLPQNetwork": "mlp_q",
     "MLPSquashedGaussianActorCritic": "mlp_continuous",
 }
 
-__all__ = ["MLPActorCritic", "MLPDeterministicActorCritic", "MLPQNetwork", "MLPSquashedGaussianActorCritic"]
+__all__ = [
+    "MLPActorCritic",
+    "MLPDeterministicActorCritic",
+    "MLPPPGModel",
+    "MLPQNetwork",
+    "MLPSquashedGaussianActorCritic",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,77 +2,34 @@
 
 from __future__ import annotations
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
 from rl_training.config.train import ModelConfig
 from rl_training.envs.spaces import Spaces
-from rl_training.models.distributions import Categorical, DiagonalGaussian
-from rl_training.models.mlp import ActingForward, acting_forward, mlp
-from rl_training.models.normalizer import make_normalizer
+from rl_training.models.mlp import mlp
+from rl_training.models.policy import PolicyModel
 
 
-class MLPActorCritic(nn.Module):
+class MLPActorCritic(PolicyModel):
     """Policy and value networks with, if asked, observation normalisation in front of both.
 
     Initial gains: sqrt(2) in hidden layers, 0.01 for the policy head (so the first policy is near uniform),
-    1 for the value head. Gaussian policies have a log-std per dimension that does not depend on the state.
+    1 for the value head.
     """
 
     def __init__(self, spaces: Spaces, config: ModelConfig):
-        super().__init__()
-        size = int(np.prod(spaces.observation_shape))
-        self.normalizer = make_normalizer(spaces.observation_shape, config)
-        self.distribution: Categorical | DiagonalGaussian
-        self.log_std: nn.Parameter | None = None
-        if spaces.action_kind == "box":
-            self.distribution = DiagonalGaussian(spaces.action_dim)
-            self.log_std = nn.Parameter(torch.full((spaces.action_dim,), float(config.initial_log_std)))
-            outputs = spaces.action_dim
-        else:
-            self.distribution = Categorical(spaces.action_sizes, scalar=spaces.action_kind == "discrete")
-            outputs = self.distribution.parameter_size
-        self.actor = mlp(size, outputs, config, output_gain=0.01)
-        self.critic = mlp(size, 1, config, output_gain=1.0)
-        self._acting: ActingForward | None = None
+        super().__init__(spaces, config)
+        self.actor = mlp(self.input_size, self.policy_outputs, config, output_gain=0.01)
+        self.critic = mlp(self.input_size, 1, config, output_gain=1.0)
 
-    def _input(self, obs: Tensor) -> Tensor:
-        return obs if self.normalizer is None else self.normalizer(obs)
-
-    def _with_log_std(self, outputs: Tensor) -> Tensor:
-        return outputs if self.log_std is None else torch.cat([outputs, self.log_std.expand_as(outputs)], -1)
-
-    def policy(self, obs: Tensor) -> Tensor:
-        """Distribution parameters [B, P]."""
-        return self._with_log_std(self.actor(self._input(obs)))
+    def acting_network(self) -> nn.Sequential:
+        return self.actor
 
     def value(self, obs: Tensor) -> Tensor:
-        """State values [B]."""
         return self.critic(self._input(obs)).squeeze(-1)
 
     def evaluate_actions(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """log pi(a|s), entropy and value, each [B]."""
         inputs = self._input(obs)
         parameters = self._with_log_std(self.actor(inputs))
         value = self.critic(inputs).squeeze(-1)
         return self.distribution.log_prob(parameters, actions), self.distribution.entropy(parameters), value
-
-    def policy_numpy(self, obs: np.ndarray) -> np.ndarray:
-        """`policy` for acting: NumPy in and out, no autograd."""
-        if self._acting is None:
-            self._acting = acting_forward(self.actor)
-        outputs = self._acting(obs if self.normalizer is None else self.normalizer.numpy(obs))
-        if self.log_std is None:
-            return outputs
-        return np.concatenate([outputs, np.broadcast_to(self.log_std.detach().cpu().numpy(), outputs.shape)], 1)
-
-    def act(
-        self, obs: np.ndarray, rng: np.random.Generator | None = None
-    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Sampled actions with their log-probabilities, or without `rng` the mode."""
-        parameters = self.policy_numpy(obs)
-        if rng is None:
-            return self.distribution.mode(parameters), {}
-        actions, log_probs = self.distribution.sample(parameters, rng)
-        return actions, {"log_probs": log_probs}

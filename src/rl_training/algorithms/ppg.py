@@ -1,0 +1,210 @@
+"""PPG: phasic policy gradient. PPO in the policy phase; now and then an auxiliary phase that teaches the trunk.
+
+Cobbe, Hilton, Klimov, Schulman (2020), arXiv:2009.04416, algorithm 1, in the form of its section 3.5 with one network:
+in the policy phase the value head reads the trunk's features without a gradient into them, in the auxiliary phase
+value and auxiliary heads train the trunk, while the policy is held to what it was by a KL term.
+
+Deviations: policy and value are trained in the same minibatches, so E_pi = E_V = `update_epochs` (the paper's own
+default is 1 for both); auxiliary minibatches are single transitions in random order, not segments of trajectories;
+Gaussian policies too. As there, advantages are normalised over the rollout, the value targets of the auxiliary phase
+are those stored with the rollouts, and a cycle that is not full at the end of a run has no auxiliary phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.learner import Action, Counter, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.on_policy import (
+    PolicyBatch,
+    ReturnNormalizer,
+    learner_rewards,
+    minibatches,
+    normalize,
+    policy_batch,
+)
+from rl_training.algorithms.ppo import ppo_policy_loss, ppo_value_loss
+from rl_training.algorithms.returns import explained_variance
+from rl_training.algorithms.streams import Streams
+from rl_training.algorithms.updates import Metrics, Optimizer, mean_metrics
+from rl_training.config.ppg import PPGConfig
+from rl_training.config.train import TrainConfig
+from rl_training.data.rollout import Rollout
+from rl_training.envs.spaces import Spaces
+from rl_training.models.mlp_ppg import MLPPPGModel
+
+
+def ppg_loss(
+    log_probs: Tensor,
+    entropy: Tensor,
+    values: Tensor,
+    batch: PolicyBatch,
+    config: PPGConfig,
+    *,
+    clip_range: float,
+    entropy_coef: float,
+) -> tuple[Tensor, Metrics]:
+    """The policy phase: L = L_clip + c_v 1/2 mean (V - R)^2 - c_e mean H.   All [B].
+
+    L_clip is PPO's. The advantages are taken as they come: normalised, if so, over the whole rollout.
+    """
+    policy_loss = ppo_policy_loss(log_probs, batch.log_probs, batch.advantages, clip_range)
+    value_loss = ppo_value_loss(values, batch.returns, batch.values, None)
+    mean_entropy = entropy.mean()
+    loss = policy_loss + config.value_coef * value_loss - entropy_coef * mean_entropy
+    with torch.no_grad():
+        log_ratio = log_probs - batch.log_probs
+        ratio = log_ratio.exp()
+        metrics = {
+            "loss": loss.detach(),
+            "policy_loss": policy_loss.detach(),
+            "value_loss": value_loss.detach(),
+            "entropy": mean_entropy.detach(),
+            "approx_kl": (ratio - 1 - log_ratio).mean(),
+            "clip_fraction": ((ratio - 1).abs() > clip_range).float().mean(),
+        }
+    return loss, metrics
+
+
+def ppg_auxiliary_loss(
+    kl: Tensor, values: Tensor, auxiliary_values: Tensor, returns: Tensor, *, clone_coef: float
+) -> tuple[Tensor, Metrics]:
+    """The auxiliary phase: L = 1/2 mean (V_aux - R)^2 + beta mean KL(teacher || pi) + 1/2 mean (V - R)^2.   All [B].
+
+    The teacher is the policy as it was when the phase began, R the targets stored with the rollouts.
+    """
+    auxiliary_head_loss = 0.5 * (auxiliary_values - returns).square().mean()
+    value_loss = 0.5 * (values - returns).square().mean()
+    mean_kl = kl.mean()
+    loss = auxiliary_head_loss + clone_coef * mean_kl + value_loss
+    metrics = {
+        "auxiliary_loss": loss,
+        "auxiliary_head_loss": auxiliary_head_loss,
+        "auxiliary_value_loss": value_loss,
+        "auxiliary_kl": mean_kl,
+    }
+    return loss, {name: value.detach() for name, value in metrics.items()}
+
+
+class RolloutCache:
+    """Observations and value targets of the rollouts since the last auxiliary phase; part of the state."""
+
+    def __init__(self) -> None:
+        self.obs: list[Tensor] = []
+        self.returns: list[Tensor] = []
+
+    def __len__(self) -> int:
+        return len(self.obs)
+
+    def add(self, obs: Tensor, returns: Tensor) -> None:
+        # Copies: what a rollout's tensors are views of is written over by the next.
+        self.obs.append(obs.clone())
+        self.returns.append(returns.clone())
+
+    def clear(self) -> None:
+        self.obs, self.returns = [], []
+
+    def state_dict(self) -> dict[str, list[Tensor]]:
+        return {"obs": list(self.obs), "returns": list(self.returns)}
+
+    def load_state_dict(self, state: Mapping[str, list[Tensor]]) -> None:
+        self.obs, self.returns = ([part.clone() for part in state[name]] for name in ("obs", "returns"))
+
+
+class PPG(Learner):
+    """A policy phase on each rollout; after every `policy_phases` of them an auxiliary phase on all of those."""
+
+    def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
+        super().__init__(spaces, config, streams)
+        assert isinstance(config.algo_kwargs, PPGConfig)
+        self.config = config.algo_kwargs
+        self.model: MLPPPGModel = self.to_device(
+            build_seeded(streams, lambda: MLPPPGModel(spaces, self.model_config))
+        )
+        epsilon, max_grad_norm = self.config.adam_epsilon, self.config.max_grad_norm
+        # The policy phase does not know the auxiliary head, which comes last: it works on the first part of the
+        # same vector, and so it must be made second.
+        everything = list(self.model.parameters())
+        heads = len(list(self.model.auxiliary_head.parameters()))
+        self.auxiliary_optimizer = Optimizer(everything, epsilon=epsilon, max_grad_norm=max_grad_norm)
+        self.policy_optimizer = Optimizer(everything[:-heads], epsilon=epsilon, max_grad_norm=max_grad_norm)
+        self.cache = RolloutCache()
+        self.auxiliary_phases = Counter()
+        self.return_normalizer = (
+            ReturnNormalizer(self.config.gamma, self.num_envs) if self.config.normalize_rewards else None
+        )
+
+    def act(
+        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
+    ) -> Action:
+        return Action(*self.model.act(obs, self.streams["exploration"] if explore else None))
+
+    def update(self, batch: Rollout) -> UpdateResult:
+        """The policy phase, and the auxiliary phase when it is due."""
+        rewards = learner_rewards(self, self.return_normalizer, batch)
+        data = policy_batch(
+            batch, rewards, self.model, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda
+        )
+        self.cache.add(data.obs, data.returns)
+        if self.config.normalize_advantages:
+            data.advantages = normalize(data.advantages)
+        learning_rate = self.scheduled(self.config.learning_rate)
+        self.policy_optimizer.set_learning_rate(learning_rate)
+        clip_range, entropy_coef = self.scheduled(self.config.clip_range), self.scheduled(self.config.entropy_coef)
+        history: list[Metrics] = []
+        for minibatch in self._minibatches(data):
+            outputs = self.model.evaluate_actions(minibatch.obs, minibatch.actions)
+            loss, metrics = ppg_loss(
+                *outputs, minibatch, self.config, clip_range=clip_range, entropy_coef=entropy_coef
+            )
+            metrics["grad_norm"] = self.policy_optimizer.step(loss)
+            history.append(metrics)
+        self.updates += 1
+        metrics = mean_metrics(history)
+        metrics["explained_variance"] = explained_variance(data.values, data.returns)
+        metrics["learning_rate"] = torch.tensor(learning_rate)
+        if len(self.cache) >= self.config.policy_phases:
+            metrics |= self.auxiliary_update().metrics
+        # Only now: to the auxiliary phase, too, the policy is the function that acted.
+        self.observe(batch.obs[batch.valid])
+        return UpdateResult(metrics)
+
+    def auxiliary_update(self) -> UpdateResult:
+        """Teach the trunk from all cached rollouts, and forget them."""
+        if not len(self.cache):
+            raise ValueError("an auxiliary phase needs rollouts: update() must come first")
+        self.auxiliary_optimizer.set_learning_rate(self.scheduled(self.config.auxiliary_learning_rate))
+        obs, returns = torch.cat(self.cache.obs), torch.cat(self.cache.returns)
+        teacher = self._teacher()
+        history: list[Metrics] = []
+        for rows in self._auxiliary_rows(len(obs)):
+            parameters, values, auxiliary_values = self.model.auxiliary(obs[rows])
+            kl = self.model.distribution.kl(teacher[rows], parameters)
+            loss, metrics = ppg_auxiliary_loss(
+                kl, values, auxiliary_values, returns[rows], clone_coef=self.config.clone_coef
+            )
+            metrics["auxiliary_grad_norm"] = self.auxiliary_optimizer.step(loss)
+            history.append(metrics)
+        self.cache.clear()
+        self.auxiliary_phases.value += 1
+        return UpdateResult(mean_metrics(history))
+
+    @torch.no_grad()
+    def _teacher(self) -> Tensor:
+        """The present policy on every cached observation, whichever policy it was collected by."""
+        return torch.cat([self.model.policy(obs) for obs in self.cache.obs])
+
+    def _minibatches(self, data: PolicyBatch) -> Iterator[PolicyBatch]:
+        for _ in range(self.config.update_epochs):
+            yield from minibatches(data, self.config.minibatch_size, self.streams["minibatches"])
+
+    def _auxiliary_rows(self, count: int) -> Iterator[Tensor]:
+        pieces = max(1, round(count / self.config.auxiliary_minibatch_size))
+        for _ in range(self.config.auxiliary_epochs):
+            order = torch.from_numpy(self.streams["auxiliary_minibatches"].permutation(count))
+            yield from order.tensor_split(pieces)

@@ -1,0 +1,148 @@
+"""TRPO: the largest policy step that improves the surrogate within a trust region of KL divergence.
+
+Schulman, Levine, Moritz, Jordan, Abbeel (2015), arXiv:1502.05477, section 6 and appendix C, with the advantages of
+arXiv:1506.02438.
+
+Deviations: the Fisher matrix is damped where it is inverted, not where the step is scaled to the trust region; the
+old policy's actions stand for samples of all actions (the paper's single path); advantages are normalised; an
+entropy bonus may be added to the surrogate; `max_kl` may follow a schedule; the critic is fitted by Adam on
+minibatches, with `value_coef` only scaling its gradient before the clip.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.learner import Action, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.natural_gradient import conjugate_gradient, fisher_product, flat_gradient
+from rl_training.algorithms.on_policy import (
+    PolicyBatch,
+    ReturnNormalizer,
+    learner_rewards,
+    minibatches,
+    normalize,
+    policy_batch,
+)
+from rl_training.algorithms.ppo import ppo_value_loss
+from rl_training.algorithms.returns import explained_variance
+from rl_training.algorithms.streams import Streams
+from rl_training.algorithms.updates import Metrics, Optimizer, flatten_parameters, mean_metrics
+from rl_training.config.train import TrainConfig
+from rl_training.config.trpo import TRPOConfig
+from rl_training.data.rollout import Rollout
+from rl_training.envs.spaces import Spaces
+from rl_training.models.mlp_actor_critic import MLPActorCritic
+
+
+def trpo_loss(
+    log_probs: Tensor, entropy: Tensor, batch: PolicyBatch, config: TRPOConfig, *, entropy_coef: float
+) -> tuple[Tensor, Metrics]:
+    """L = -mean r A - c_e mean H,  r = pi(a|s) / pi_old(a|s)               (eq. 14, to be made small).  All [B]."""
+    advantages = normalize(batch.advantages) if config.normalize_advantages else batch.advantages
+    policy_loss = -((log_probs - batch.log_probs).exp() * advantages).mean()
+    mean_entropy = entropy.mean()
+    loss = policy_loss - entropy_coef * mean_entropy
+    metrics = {"loss": loss, "policy_loss": policy_loss, "entropy": mean_entropy}
+    return loss, {name: value.detach() for name, value in metrics.items()}
+
+
+class TRPO(Learner):
+    """One natural-gradient step of the policy on each rollout, then a few epochs of the critic."""
+
+    def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
+        super().__init__(spaces, config, streams)
+        assert isinstance(config.algo_kwargs, TRPOConfig)
+        self.config = config.algo_kwargs
+        self.model: MLPActorCritic = self.to_device(
+            build_seeded(streams, lambda: MLPActorCritic(spaces, self.model_config))
+        )
+        named = self.model.named_parameters()
+        self.policy_parameters = [p for name, p in named if not name.startswith("critic.")]
+        self.policy_vector = flatten_parameters(self.policy_parameters)
+        self.critic_optimizer = Optimizer(
+            self.model.critic.parameters(), max_grad_norm=self.config.max_grad_norm
+        )
+        self.return_normalizer = (
+            ReturnNormalizer(self.config.gamma, self.num_envs) if self.config.normalize_rewards else None
+        )
+
+    def act(
+        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
+    ) -> Action:
+        return Action(*self.model.act(obs, self.streams["exploration"] if explore else None))
+
+    def update(self, batch: Rollout) -> UpdateResult:
+        rewards = learner_rewards(self, self.return_normalizer, batch)
+        data = policy_batch(
+            batch, rewards, self.model, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda
+        )
+        metrics = self.policy_step(data) | self.fit_critic(data)
+        self.updates += 1
+        self.observe(batch.obs[batch.valid])
+        metrics["explained_variance"] = explained_variance(data.values, data.returns)
+        return UpdateResult(metrics)
+
+    def policy_step(self, data: PolicyBatch) -> Metrics:
+        """Move the policy along the natural gradient, as far as KL and surrogate allow; or leave it as it was."""
+        max_kl = self.scheduled(self.config.max_kl)
+        old = self.model.policy(data.obs)
+        fixed = old.detach()
+        loss, metrics = self._surrogate(old, data)
+        gradient = -flat_gradient(loss, self.policy_parameters)
+        # Its own forward pass: the gradient has used up the graph of the one above.
+        kl = self.model.distribution.kl(fixed, self.model.policy(data.obs)).mean()
+        fisher = fisher_product(kl, self.policy_parameters)
+        direction = conjugate_gradient(
+            lambda vector: fisher(vector) + self.config.damping * vector,
+            gradient,
+            self.config.conjugate_gradient_steps,
+        )
+        # KL is close to 1/2 s^T F s. Where there is no curvature the step is not finite, and the search refuses it.
+        full_step = direction * (2 * max_kl / (direction @ fisher(direction))).sqrt()
+        return self._line_search(full_step, fixed, data, metrics, max_kl)
+
+    @torch.no_grad()
+    def _line_search(
+        self, full_step: Tensor, fixed: Tensor, data: PolicyBatch, metrics: Metrics, max_kl: float
+    ) -> Metrics:
+        """Take the longest of the shrinking steps that lowers the loss and keeps KL within `max_kl`.
+
+        Reading both numbers waits for the computation; no search can do without.
+        """
+        before = self.policy_vector.clone()
+        for tries in range(1, self.config.line_search_steps + 1):
+            self.policy_vector.copy_(before + full_step * self.config.line_search_decay ** (tries - 1))
+            new = self.model.policy(data.obs)
+            kl = self.model.distribution.kl(fixed, new).mean()
+            loss, tried = self._surrogate(new, data)
+            improvement = metrics["loss"] - loss
+            if float(improvement) > 0 and float(kl) <= max_kl:
+                metrics = tried | {"approx_kl": kl, "surrogate_improvement": improvement}
+                break
+        else:
+            self.policy_vector.copy_(before)
+        success = torch.tensor(float("approx_kl" in metrics))
+        return metrics | {"line_search_success": success, "line_search_steps": torch.tensor(float(tries))}
+
+    def _surrogate(self, parameters: Tensor, data: PolicyBatch) -> tuple[Tensor, Metrics]:
+        distribution = self.model.distribution
+        log_probs, entropy = distribution.log_prob(parameters, data.actions), distribution.entropy(parameters)
+        coefficient = self.scheduled(self.config.entropy_coef)
+        return trpo_loss(log_probs, entropy, data, self.config, entropy_coef=coefficient)
+
+    def fit_critic(self, data: PolicyBatch) -> Metrics:
+        """Regress the critic to the returns; the policy does not move."""
+        learning_rate = self.scheduled(self.config.learning_rate)
+        self.critic_optimizer.set_learning_rate(learning_rate)
+        history: list[Metrics] = []
+        for _ in range(self.config.update_epochs):
+            for minibatch in minibatches(data, self.config.minibatch_size, self.streams["minibatches"]):
+                values = self.model.value(minibatch.obs)
+                loss = ppo_value_loss(values, minibatch.returns, minibatch.values, None)
+                norm = self.critic_optimizer.step(self.config.value_coef * loss)
+                history.append({"value_loss": loss.detach(), "critic_grad_norm": norm})
+        return mean_metrics(history) | {"learning_rate": torch.tensor(learning_rate)}

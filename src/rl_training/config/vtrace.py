@@ -1,0 +1,36 @@
+"""Settings that IMPALA and APPO share: V-trace and its whole-trajectory minibatches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from rl_training.config.base import GaeLambda, NormalizeAdvantages, OnPolicyConfig
+from rl_training.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_training.config.train import TrainConfig
+
+
+class VTraceConfig(OnPolicyConfig):
+    gae_lambda: GaeLambda = 1.0
+    normalize_advantages: NormalizeAdvantages = False
+    rho_bar: float = Field(
+        1.0, gt=0, description="Cap of the importance weight of a step's own error: whose values are learned."
+    )
+    c_bar: float = Field(
+        1.0, gt=0, description="Cap of the importance weights along the trace: how far later errors reach back."
+    )
+    pg_rho_bar: float = Field(1.0, gt=0, description="Cap of the importance weight of the policy gradient.")
+    num_minibatches: int = Field(
+        1, ge=1, description="Gradient steps a rollout is shared out to, by whole envs: it must divide num_envs."
+    )
+
+    def check(self, train: TrainConfig) -> None:
+        if train.num_envs % self.num_minibatches:
+            raise ConfigError(
+                f"algo_kwargs.num_minibatches: {self.num_minibatches} does not divide num_envs ({train.num_envs}); "
+                f"V-trace needs whole trajectories, so a minibatch is made of whole envs",
+                key="algo_kwargs.num_minibatches",
+            )

@@ -1,0 +1,46 @@
+"""The network of PPG: one trunk under a policy head, a value head and an auxiliary value head."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from rl_training.config.train import ModelConfig
+from rl_training.envs.spaces import Spaces
+from rl_training.models.mlp import mlp
+from rl_training.models.policy import PolicyModel
+
+
+class MLPPPGModel(PolicyModel):
+    """The trunk learns from the policy loss in the policy phase and from both value heads in the auxiliary phase.
+
+    `value` and `evaluate_actions` give values whose gradient ends at the value head; `auxiliary` lets it through.
+    The value head has a hidden layer of its own, because in the policy phase it has to make do with features that
+    were not made for it. The auxiliary head is linear: whatever it needs, the trunk must learn to show.
+    """
+
+    def __init__(self, spaces: Spaces, config: ModelConfig):
+        super().__init__(spaces, config)
+        actor = mlp(self.input_size, self.policy_outputs, config, output_gain=0.01)
+        self.trunk = nn.Sequential(*list(actor)[:-1])
+        self.policy_head = actor[-1]
+        width = (self.input_size, *config.hidden_sizes)[-1]
+        self.value_head = mlp(width, 1, config.model_copy(update={"hidden_sizes": config.hidden_sizes[-1:]}))
+        self.auxiliary_head = mlp(width, 1, config.model_copy(update={"hidden_sizes": ()}))
+
+    def acting_network(self) -> nn.Sequential:
+        return nn.Sequential(*self.trunk, self.policy_head)
+
+    def value(self, obs: Tensor) -> Tensor:
+        return self.value_head(self.trunk(self._input(obs)).detach()).squeeze(-1)
+
+    def evaluate_actions(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        features = self.trunk(self._input(obs))
+        parameters = self._with_log_std(self.policy_head(features))
+        value = self.value_head(features.detach()).squeeze(-1)
+        return self.distribution.log_prob(parameters, actions), self.distribution.entropy(parameters), value
+
+    def auxiliary(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Distribution parameters [B, P], value and auxiliary value [B], with gradients into the trunk from each."""
+        features = self.trunk(self._input(obs))
+        parameters = self._with_log_std(self.policy_head(features))
+        return parameters, self.value_head(features).squeeze(-1), self.auxiliary_head(features).squeeze(-1)

@@ -1,0 +1,76 @@
+"""What policies over any action space share: normalisation, the distribution, and acting without autograd."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_training.config.train import ModelConfig
+from rl_training.envs.spaces import Spaces
+from rl_training.models.distributions import Categorical, DiagonalGaussian
+from rl_training.models.mlp import ActingForward, acting_forward
+from rl_training.models.normalizer import make_normalizer
+
+
+class PolicyModel(nn.Module):
+    """A stochastic policy and a value. The networks, and how much of them the two share, are the subclass's.
+
+    Gaussian policies have a log-std per dimension that does not depend on the state.
+    """
+
+    def __init__(self, spaces: Spaces, config: ModelConfig):
+        super().__init__()
+        self.input_size = int(np.prod(spaces.observation_shape))
+        self.normalizer = make_normalizer(spaces.observation_shape, config)
+        self.distribution: Categorical | DiagonalGaussian
+        self.log_std: nn.Parameter | None = None
+        if spaces.action_kind == "box":
+            self.distribution = DiagonalGaussian(spaces.action_dim)
+            self.log_std = nn.Parameter(torch.full((spaces.action_dim,), float(config.initial_log_std)))
+            self.policy_outputs = spaces.action_dim
+        else:
+            self.distribution = Categorical(spaces.action_sizes, scalar=spaces.action_kind == "discrete")
+            self.policy_outputs = self.distribution.parameter_size
+        self._acting: ActingForward | None = None
+
+    def acting_network(self) -> nn.Sequential:
+        """From normalised observations to the policy's outputs."""
+        raise NotImplementedError
+
+    def value(self, obs: Tensor) -> Tensor:
+        """State values [B]."""
+        raise NotImplementedError
+
+    def evaluate_actions(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """log pi(a|s), entropy and value, each [B]."""
+        raise NotImplementedError
+
+    def policy(self, obs: Tensor) -> Tensor:
+        """Distribution parameters [B, P]."""
+        return self._with_log_std(self.acting_network()(self._input(obs)))
+
+    def _input(self, obs: Tensor) -> Tensor:
+        return obs if self.normalizer is None else self.normalizer(obs)
+
+    def _with_log_std(self, outputs: Tensor) -> Tensor:
+        return outputs if self.log_std is None else torch.cat([outputs, self.log_std.expand_as(outputs)], -1)
+
+    def policy_numpy(self, obs: np.ndarray) -> np.ndarray:
+        """`policy` for acting: NumPy in and out, no autograd."""
+        if self._acting is None:
+            self._acting = acting_forward(self.acting_network())
+        outputs = self._acting(obs if self.normalizer is None else self.normalizer.numpy(obs))
+        if self.log_std is None:
+            return outputs
+        return np.concatenate([outputs, np.broadcast_to(self.log_std.detach().cpu().numpy(), outputs.shape)], 1)
+
+    def act(
+        self, obs: np.ndarray, rng: np.random.Generator | None = None
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Sampled actions with their log-probabilities, or without `rng` the mode."""
+        parameters = self.policy_numpy(obs)
+        if rng is None:
+            return self.distribution.mode(parameters), {}
+        actions, log_probs = self.distribution.sample(parameters, rng)
+        return actions, {"log_probs": log_probs}
