@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,8 @@ from rl_training.experiment.config import load_config
 from rl_training.runtime import saving, workflows
 from rl_training.runtime.checkpoint import best_checkpoint, latest_checkpoint, list_checkpoints, verify_checkpoint
 from rl_training.runtime.console import ConsoleDisplay
-from rl_training.runtime.evaluation import EvalResult
 from rl_training.runtime.recorder import WALL_CLOCK_FIELDS, read_metrics
-from rl_training.runtime.workflows import TrainResult, agent_of, evaluate_checkpoint, resume, train
+from rl_training.runtime.workflows import TrainResult, evaluate_checkpoint, resume, train
 from run_cases import CASES, TwoKnobs, final_hash, saved_state, stop_at
 
 DQN = CASES["dqn, one env, a buffer that overflows"]
@@ -305,6 +304,24 @@ def test_replay_is_saved_in_pieces_that_are_new(tmp_path: Path) -> None:
     assert saved_state(result.checkpoint)["rows"]["truncated"][39::40].all()
 
 
+def test_a_resumed_run_writes_no_replay_twice_and_keeps_none_that_is_overwritten(tmp_path: Path) -> None:
+    sync = {"vector_backend": "sync"}
+    half = train(DQN.config(tmp_path, buffer_size=500, **sync), callback=stop_at(80), show=False)
+    whole = resume(half.run_dir, show=False)
+    assert [(ref.start, ref.stop) for ref in _segments(whole.checkpoint)] == [(0, 40), (40, 80), (80, 120), (120, 160)]
+    small = run(tmp_path / "small", DQN, buffer_size=50, **sync)
+    assert [(ref.start, ref.stop) for ref in _segments(small.checkpoint)] == [(80, 120), (120, 160)]
+
+
+def test_resuming_a_finished_run_saves_nothing_new(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    before = list_checkpoints(done.run_dir)
+    again = resume(done.run_dir, show=False)
+    assert (again.checkpoint, again.env_steps) == (done.checkpoint, done.env_steps)
+    assert again.evaluation == done.evaluation
+    assert list_checkpoints(done.run_dir, "resume") == [path for path in before if path.name.startswith("step")]
+
+
 def test_a_damaged_checkpoint_is_passed_over_and_told(tmp_path: Path, notes: list[str]) -> None:
     half = train(A2C.config(tmp_path), callback=stop_at(80), show=False)
     (half.checkpoint / "tensors.safetensors").write_bytes(b"damaged")
@@ -320,64 +337,3 @@ def test_a_vector_env_of_the_caller_is_used_not_evaluated_and_left_open(tmp_path
     assert result.summary()["eval"] is None
     envs.reset(seed=0)
     envs.close()
-
-
-# Which agent is best
-
-
-@pytest.fixture
-def scripted_evaluations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """Evaluations give these returns one after the other."""
-    returns: list[float] = []
-
-    def evaluate(*arguments: Any, **options: Any) -> EvalResult:
-        return EvalResult((returns.pop(0),), (1,))
-
-    monkeypatch.setattr(workflows, "evaluate", evaluate)
-    yield returns
-
-
-def test_the_best_agent_is_the_first_with_the_highest_return(
-    tmp_path: Path, scripted_evaluations: list[float], notes: list[str]
-) -> None:
-    scripted_evaluations[:] = [5.0, 9.0, 9.0, 1.0, 50.0]
-    result = run(tmp_path, eval_every=40)
-    # The final evaluation has other seeds: its 50 is reported, and competes with nobody.
-    assert result.evaluation == EvalResult((50.0,), (1,))
-    assert best_checkpoint(result.run_dir).env_steps == 80
-    assert [note.split(" at step ")[1] for note in notes if "best" in note] == ["40", "80"]
-    assert saved_state(result.checkpoint)["best_return"] == 9.0
-    assert steps_of(list_checkpoints(result.run_dir, "agent")) == [80]
-
-
-def test_a_resumed_run_remembers_the_best_return(tmp_path: Path, scripted_evaluations: list[float]) -> None:
-    scripted_evaluations[:] = [9.0, 2.0]
-    half = train(A2C.config(tmp_path, eval_every=40), callback=stop_at(80), show=False)
-    scripted_evaluations[:] = [8.0, 8.5, 0.0]
-    resume(half.run_dir, show=False)
-    assert best_checkpoint(half.run_dir).env_steps == 40
-
-
-def test_without_other_evaluations_the_last_agent_is_the_best(
-    tmp_path: Path, scripted_evaluations: list[float]
-) -> None:
-    scripted_evaluations[:] = [-3.0]
-    result = run(tmp_path)
-    best = best_checkpoint(result.run_dir)
-    assert best.env_steps == 160
-    assert "loop" not in best.state
-    same = agent_of(best.path).learner.state_dict()
-    np.testing.assert_equal(_plain(same), _plain(result.agent.learner.state_dict()))
-
-
-def test_evaluations_during_a_run_have_seeds_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seeds: list[int] = []
-
-    def evaluate(*arguments: Any, seed: int, **options: Any) -> EvalResult:
-        seeds.append(seed)
-        return EvalResult((0.0,), (1,))
-
-    monkeypatch.setattr(workflows, "evaluate", evaluate)
-    run(tmp_path, eval_every=40)
-    assert len(set(seeds)) == 5
-    assert seeds[-1] == workflows.DEFAULT_SEED
