@@ -5,7 +5,8 @@ networks (arXiv:1511.06581), n-step returns and proportional prioritised replay 
 are the parts of Rainbow (arXiv:1710.02298) short of its distributional and noisy ones.
 
 Deviations: Adam instead of RMSprop; the error clip is the Huber loss, whose gradient in Q is the TD error clipped
-to +-1, as the paper describes; the target network may instead follow softly (`tau`).
+to +-1, as the paper describes; target copies are counted in env steps, not in updates, and the target may
+instead follow softly (`tau`).
 """
 
 from __future__ import annotations
@@ -82,13 +83,18 @@ class DQN(Learner):
         metrics["grad_norm"] = self.optimizer.step(loss)
         self.updates += 1
         self._move_target()
+        metrics["exploration"] = torch.tensor(self.scheduled(self.config.exploration))
+        metrics["learning_rate"] = torch.tensor(learning_rate)
         priorities = (q.detach() - target).abs().cpu().numpy() if self.config.prioritized else None
         return UpdateResult(metrics, priorities)
 
     def _move_target(self) -> None:
-        """Softly after each gradient step, or a hard copy whenever `target_update_every` env steps have passed."""
+        """Softly after each gradient step, or a hard copy whenever `target_update_every` env steps have passed.
+
+        The count may also fall: a new run that starts from a saved learner counts its steps from 0 again.
+        """
         if self.config.tau is not None:
             self.target.follow(self.config.tau)
-        elif (due := self.env_steps // self.config.target_update_every) > self.target_copies.value:
+        elif (due := self.env_steps // self.config.target_update_every) != self.target_copies.value:
             self.target_copies.value = due
             self.target.follow()

@@ -15,6 +15,7 @@ from rl_training.algorithms.streams import Streams
 from rl_training.config.base import Schedule
 from rl_training.config.train import TrainConfig
 from rl_training.envs.spaces import Spaces
+from rl_training.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,8 @@ class Learner(ABC):
 def resolve_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device: cuda is not available here, use device=auto or device=cpu", key="device")
     return torch.device(name)
 
 

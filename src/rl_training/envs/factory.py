@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import multiprocessing
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -71,9 +73,10 @@ def make_vector_env(
             return _make_native(target, num_envs, kwargs)
         if backend == "batched":
             return _make_batched(target, num_envs, kwargs)
-        makers = [partial(_make_one, target, kwargs)] * num_envs
         if backend == "async":
-            return gym.vector.AsyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+            workers = [partial(_make_in_worker, target, kwargs)] * num_envs
+            return gym.vector.AsyncVectorEnv(workers, autoreset_mode=AutoresetMode.SAME_STEP)
+        makers = [partial(_make_one, target, kwargs)] * num_envs
         return gym.vector.SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
@@ -118,6 +121,13 @@ def _make_one(target: registration.EnvSpec | EnvMaker, kwargs: dict[str, Any]) -
     if not isinstance(env, gym.Env):
         raise TypeError(f"the callable returned {type(env).__name__}, not a gymnasium.Env")
     return env
+
+
+def _make_in_worker(target: registration.EnvSpec | EnvMaker, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
+    # Ctrl-C reaches every process of the terminal; only the one that trains may answer it, or nothing is saved.
+    if multiprocessing.parent_process() is not None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return _make_one(target, kwargs)
 
 
 def _make_native(

@@ -8,13 +8,14 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 
 from rl_training.algorithms.learner import Learner
 from rl_training.algorithms.streams import Streams
 from rl_training.config.train import TrainConfig
 from rl_training.envs.factory import make_env
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import CheckpointError, EnvironmentProblem, RLTrainingError
+from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem, RLTrainingError
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.checkpoint import Checkpoint
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
@@ -41,7 +42,9 @@ class Agent:
 
 def load_agent(checkpoint: Checkpoint) -> Agent:
     """Rebuild the learner from what the checkpoint holds. Needs no env and no second file."""
-    config = TrainConfig.model_validate(checkpoint.config)
+    config = stored_config(checkpoint)
+    if config.device == "cuda" and not torch.cuda.is_available():
+        config = config.model_copy(update={"device": "cpu"})
     try:
         spaces = Spaces.from_json(checkpoint.state["spaces"])
         learner = get_spec(checkpoint.algorithm).learner(spaces, config, Streams(config.seed))
@@ -51,6 +54,17 @@ def load_agent(checkpoint: Checkpoint) -> Agent:
     except (KeyError, ValueError, TypeError) as error:
         raise CheckpointError(f"{checkpoint.path}: does not fit {checkpoint.algorithm}: {error}") from None
     return Agent(learner, spaces, config)
+
+
+def stored_config(checkpoint: Checkpoint) -> TrainConfig:
+    """The config that a checkpoint was made with; what does not fit is the checkpoint's fault, not the user's."""
+    try:
+        config = TrainConfig.model_validate(checkpoint.config)
+    except ConfigError as error:
+        raise CheckpointError(f"{checkpoint.path}: its config is not valid here: {error}") from None
+    if config.algo != checkpoint.algorithm:
+        raise CheckpointError(f"{checkpoint.path}: says {checkpoint.algorithm}, but its config is of {config.algo}")
+    return config
 
 
 def restore_learner(learner: Learner, checkpoint: Checkpoint) -> None:
@@ -72,14 +86,12 @@ def evaluate_agent(
     deterministic: bool = True,
     env: str | Callable[[], gym.Env[Any, Any]] | None = None,
 ) -> EvalResult:
-    return evaluate(
-        agent.learner,
-        agent.spaces,
-        agent.env_maker(env),
-        episodes=episodes,
-        seed=seed,
-        deterministic=deterministic,
+    maker = agent.env_maker(env)
+    result = evaluate(
+        agent.learner, agent.spaces, maker, episodes=episodes, seed=seed, deterministic=deterministic
     )
+    assert result is not None  # nobody stopped it
+    return result
 
 
 def predict(

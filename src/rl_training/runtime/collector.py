@@ -6,8 +6,12 @@ apart, and no row that is not a transition. No loss ever repairs a boundary.
 
 from __future__ import annotations
 
+import contextlib
 import time
+import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +23,7 @@ from rl_training.algorithms.streams import Streams
 from rl_training.data.rollout import Rollout
 from rl_training.envs.factory import autoreset_mode
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import EnvironmentProblem, NumericalError
+from rl_training.errors import EnvironmentProblem, NumericalError, RLTrainingError
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,9 @@ class Collector:
 
     def reset(self, at_env_step: int) -> None:
         """Start every env anew with seeds that follow from the run's seed and `at_env_step` alone."""
-        raw, _ = self.envs.reset(seed=self.streams.seed_for("envs", at_env_step))
+        seed = self.streams.seed_for("envs", at_env_step)
+        with self._problems("reset", seed):
+            raw, _ = self.envs.reset(seed=seed)
         self.obs = self._encode(raw)
         self._check_finite("an observation", self.obs)
         self.episode_starts = np.ones(self.num_envs, bool)
@@ -81,7 +87,8 @@ class Collector:
             actions, extras, self.memory = action.actions, action.extras, action.memory
         env_actions = self.spaces.to_env_actions(actions)
         acted = time.perf_counter()
-        raw, rewards, terminated, truncated, infos = self.envs.step(env_actions)
+        with self._problems("step", env_actions):
+            raw, rewards, terminated, truncated, infos = self.envs.step(env_actions)
         self.seconds_acting += acted - started
         self.seconds_env += time.perf_counter() - acted
 
@@ -140,6 +147,22 @@ class Collector:
             initial_memory=initial_memory,
         )
         return rollout, episodes
+
+    @contextlib.contextmanager
+    def _problems(self, call: str, argument: Any) -> Iterator[None]:
+        """An exception of the env's own becomes one line with its place; the traceback stays attached as the cause."""
+        try:
+            yield
+        except RLTrainingError:
+            raise
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            given = " ".join(np.array2string(np.asarray(argument), threshold=20).split())[:100]
+            raise EnvironmentProblem(
+                f"the env failed in {call}({given}) after env step {self.learner.env_steps}, at "
+                f"{Path(place.filename).name}:{place.lineno} in {place.name}: {text}"
+            ) from error
 
     def _encode(self, raw: Any) -> np.ndarray:
         # A copy: envs may hand out the array they write the next observation into.

@@ -11,9 +11,11 @@ import numpy as np
 
 from rl_training.algorithms.learner import Learner
 from rl_training.envs.spaces import Spaces
+from rl_training.errors import EnvironmentProblem
 
 DEFAULT_SEED = 10_000
 MOST_ENVS_AT_ONCE = 32
+LONGEST_EPISODE = 200_000
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,9 @@ def evaluate(
     episodes: int,
     seed: int = DEFAULT_SEED,
     deterministic: bool = True,
-) -> EvalResult:
-    """Play `episodes` episodes; episode i is reset with `seed` + i.
+    stopped: Callable[[], bool] = lambda: False,
+) -> EvalResult | None:
+    """Play `episodes` episodes; episode i is reset with `seed` + i. None when `stopped` said so before the end.
 
     Several envs run side by side so that acting is batched. A slot that runs out of episodes stays where it is
     and is ignored: rows keep their place, which is what a recurrent policy needs.
@@ -57,6 +60,8 @@ def evaluate(
         following = len(envs)
         starts, memory = np.ones(len(envs), bool), None
         while any(episode >= 0 for episode in playing):
+            if stopped():
+                return None
             action = learner.act(
                 spaces.encode(observations), explore=not deterministic, episode_starts=starts, memory=memory
             )
@@ -68,6 +73,11 @@ def evaluate(
                 observations[slot], reward, terminated, truncated, _ = envs[slot].step(env_actions[slot])
                 returns[episode] += float(reward)
                 lengths[episode] += 1
+                if lengths[episode] >= LONGEST_EPISODE and not (terminated or truncated):
+                    raise EnvironmentProblem(
+                        f"an evaluation episode did not end within {LONGEST_EPISODE:,} steps: give the env a time "
+                        f"limit (gymnasium.wrappers.TimeLimit, or max_episode_steps where it is registered)"
+                    )
                 if terminated or truncated:
                     playing[slot] = following if following < episodes else -1
                     following += 1

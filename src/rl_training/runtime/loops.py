@@ -21,6 +21,7 @@ from rl_training.config.train import TrainConfig
 from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
 from rl_training.envs.spaces import Spaces
 from rl_training.runtime.collector import Collector, Episode
+from rl_training.runtime.memory import check_replay_fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ class OnPolicyLoop(Loop):
             return None
         self.learner.env_steps = self.env_steps
         rollout, episodes = self.collector.collect(num_steps)
+        if not rollout.valid.any():  # under next-step autoreset a rollout of a step or two may be resets only
+            return Progress(self.env_steps, self.learner.updates, [], episodes)
         # Schedules go by the steps before this rollout: the last update then still has a learning rate above 0.
         result = self.learn(rollout)
         self.env_steps += int(rollout.valid.sum())
@@ -111,13 +114,17 @@ class ReplayLoop(Loop):
         assert isinstance(config.algo_kwargs, ReplayConfig)
         self.settings = settings = config.algo_kwargs
         priorities = PriorityOptions(settings.priority_exponent, settings.priority_epsilon)
-        self.buffer = ReplayBuffer(
+        layout = (
             settings.buffer_size,
             envs.num_envs,
             spaces.observation_shape,
             spaces.observation_dtype,
             spaces.action_shape,
             "float32" if spaces.action_kind == "box" else "int64",
+        )
+        check_replay_fits(ReplayBuffer.predicted_bytes(*layout, prioritized=settings.prioritized))
+        self.buffer = ReplayBuffer(
+            *layout,
             gamma=settings.gamma,
             n_step=settings.n_step,
             prioritized=priorities if settings.prioritized else None,

@@ -20,9 +20,14 @@ from rl_training.runtime.checkpoint import (
     save_checkpoint,
     write_segment,
 )
-from rl_training.runtime.durable_files import discard
 from rl_training.runtime.loops import Loop, ReplayLoop
 from rl_training.runtime.metrics import MetricWindow
+
+
+def free_name(path: Path) -> Path:
+    """`path`, with a number behind it if that is taken."""
+    numbered = (path.with_name(f"{path.name}-{number}") for number in range(2, 10**6))
+    return path if not path.exists() else next(each for each in numbered if not each.exists())
 
 
 class RunSaver:
@@ -33,6 +38,7 @@ class RunSaver:
         self.best_return: float | None = None
         self.number = 0
         self.failures = 0
+        self.metrics_offset = 0  # of the checkpoint that was restored
         self.saved_at: int | None = None
         self._segments: list[SegmentRef] = []
 
@@ -66,22 +72,23 @@ class RunSaver:
         return save_checkpoint(path, state=self._agent_state(), kind="agent", **self._common())
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Put the state back; later checkpoints of a branch that is abandoned here make way."""
+        """Put the state back. Later checkpoints of a branch that is abandoned here are set aside, not deleted."""
         state = checkpoint.state
         restore_learner(self.loop.learner, checkpoint)
         try:
             self.loop.load_state_dict(state["loop"])
             self.window.load_state_dict(state["window"])
             self._restore_replay(checkpoint)
+            self.best_return = state["best_return"]
+            self.metrics_offset = int(state["metrics_offset"])
         except (KeyError, ValueError, TypeError) as error:
             raise CheckpointError(f"{checkpoint.path}: cannot be resumed: {error}") from None
-        self.best_return = state["best_return"]
         self.number = checkpoint.number + 1
         self.saved_at = self.loop.env_steps
         self._segments = list(checkpoint.segments)
         for path in list_checkpoints(self.run_dir):
             if int(path.name.split("-")[1]) > checkpoint.env_steps:
-                discard(path)
+                path.rename(free_name(path.with_name(f"abandoned-{path.name}")))
 
     def _agent_state(self) -> dict[str, Any]:
         return {"spaces": self.spaces.to_json(), "learner": self.loop.learner.state_dict()}

@@ -36,7 +36,12 @@ class AlgorithmSpec:
     predict: Any = field(default=predict)
 
     def check_spaces(self, spaces: Spaces, env_id: str) -> None:
-        """Refuse an env whose actions this algorithm cannot take, and name the algorithms that can."""
+        """Refuse an env whose spaces this algorithm cannot take, and name the way out."""
+        if len(spaces.observation_shape) > 1:
+            raise EnvironmentProblem(
+                f"{env_id} shows images {spaces.observation_shape}, and {self.name} takes vectors: "
+                f"flatten them with gymnasium.wrappers.FlattenObservation"
+            )
         kind = spaces.action_kind
         if kind in self.actions:
             return

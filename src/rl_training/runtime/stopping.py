@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 from typing import Any
 
 SECOND_SIGNAL_EXIT_CODE = 130
+SHOW_CURSOR = b"\x1b[?25h"  # the live display hides it
 
 
 class StopSignals:
@@ -24,6 +26,8 @@ class StopSignals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
+            if sys.stderr.isatty():
+                os.write(sys.stderr.fileno(), SHOW_CURSOR)
             os._exit(SECOND_SIGNAL_EXIT_CODE)
         self.requested = True
 

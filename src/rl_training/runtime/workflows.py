@@ -6,26 +6,22 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
-from rl_training.algorithms.learner import resolve_device
-from rl_training.algorithms.streams import Streams
 from rl_training.config.train import TrainConfig
-from rl_training.envs.factory import make_env, make_vector_env
+from rl_training.envs.factory import make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
 from rl_training.experiment.config import load_config, save_config
 from rl_training.experiment.registry import get_spec
-from rl_training.runtime.agent import CALLABLE_PREFIX, Agent
+from rl_training.runtime.agent import Agent, stored_config
 from rl_training.runtime.checkpoint import (
     Checkpoint,
     fingerprint,
@@ -39,14 +35,20 @@ from rl_training.runtime.console import ConsoleDisplay
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
 from rl_training.runtime.loops import Loop, Progress
 from rl_training.runtime.metrics import MetricWindow
+from rl_training.runtime.preparing import (
+    EnvMaker,
+    EnvSource,
+    build_loop,
+    default_run_name,
+    resolve_auto,
+    training_envs,
+)
 from rl_training.runtime.recorder import Recorder
 from rl_training.runtime.run_directory import RunDirectory, create_run_directory, open_run_directory
 from rl_training.runtime.saving import RunSaver
 from rl_training.runtime.stopping import StopSignals
 from rl_training.runtime.threads import limited_threads, resolve_threads
 
-EnvMaker = Callable[[], gym.Env[Any, Any]]
-EnvSource = str | EnvMaker | VectorEnv
 Callback = Callable[[Progress], bool | None]
 
 
@@ -90,9 +92,13 @@ def train(
     `initial_learner` is a learner's state to start from.
     """
     config = resolve_auto(config)
-    with _training_envs(config, env) as envs:
+    with training_envs(config, env) as envs:
         spaces = Spaces(envs.single_observation_space, envs.single_action_space)
         get_spec(config.algo).check_spaces(spaces, config.env_id)
+        # Everything that can be refused is refused before there is a run directory.
+        loop = build_loop(config, envs, spaces)
+        if initial_learner is not None:
+            loop.learner.load_state_dict(initial_learner)
         run = create_run_directory(
             config.output_dir,
             config.run_name or default_run_name(config),
@@ -102,10 +108,7 @@ def train(
             total_timesteps=config.total_timesteps,
         )
         save_config(config, run.path / "config.yaml")
-        session = _Session(config, run, envs, spaces, env, eval_env, show)
-        if initial_learner is not None:
-            session.loop.learner.load_state_dict(initial_learner)
-        return session.run_to_end(callback)
+        return _Session(config, run, loop, env, eval_env, show).run_to_end(callback)
 
 
 def resume(
@@ -127,19 +130,22 @@ def resume(
         raise CheckpointError(f"{path}: holds an agent only; resume the run itself, or load it in Python and learn")
     run = open_run_directory(path.parent.parent)
     checkpoint = replace(checkpoint, skipped=_damaged_after(checkpoint))
-    changes = {} if total_timesteps is None else {"total_timesteps": total_timesteps}
-    config = load_config(checkpoint.config, changes)
+    changes: dict[str, Any] = {} if total_timesteps is None else {"total_timesteps": total_timesteps}
+    config = load_config(stored_config(checkpoint), changes)
+    if isinstance(env, str):
+        # Another id does not know the keywords of the old one.
+        config, env = config.model_copy(update={"env_id": env, "env_kwargs": {}}), None
     if config.total_timesteps < checkpoint.env_steps:
         raise ConfigError(
             f"total_timesteps: {config.total_timesteps} is less than the {checkpoint.env_steps} steps already done"
         )
-    with _training_envs(config, env) as envs:
+    with training_envs(config, env) as envs:
         spaces = Spaces(envs.single_observation_space, envs.single_action_space)
-        if spaces != Spaces.from_json(checkpoint.state["spaces"]):
+        if spaces.to_json() != checkpoint.state.get("spaces"):
             raise EnvironmentProblem(f"{config.env_id} has other spaces now than when {path} was saved")
+        loop = build_loop(config, envs, spaces)
         save_config(config, run.path / "config.yaml")
-        session = _Session(config, run, envs, spaces, env, eval_env, show, checkpoint)
-        return session.run_to_end(callback)
+        return _Session(config, run, loop, env, eval_env, show, checkpoint).run_to_end(callback)
 
 
 def _damaged_after(checkpoint: Checkpoint) -> list[str]:
@@ -181,38 +187,6 @@ def agent_of(target: str | Path, output_dir: str | Path = "runs") -> Agent:
     return agent
 
 
-def resolve_auto(config: TrainConfig) -> TrainConfig:
-    """Replace `auto` by what it means here, so that the run records it and a resumed run does the same."""
-    device = str(resolve_device(config.device))
-    return load_config(config, {"threads": resolve_threads(config), "device": device})
-
-
-def default_run_name(config: TrainConfig) -> str:
-    env = re.sub(r"[^A-Za-z0-9._-]+", "-", config.env_id.removeprefix(CALLABLE_PREFIX)).strip("-.")
-    return f"{config.algo}-{env}-seed{config.seed}"[:64]
-
-
-@contextlib.contextmanager
-def _training_envs(config: TrainConfig, env: EnvSource | None) -> Iterator[VectorEnv]:
-    """The run's vector env. One that the caller made stays open: it is not ours to close."""
-    if env is None and config.env_id.startswith(CALLABLE_PREFIX):
-        raise EnvironmentProblem(
-            f"the env of this run was the Python object {config.env_id.removeprefix(CALLABLE_PREFIX)}: "
-            f"load the run in Python and pass env="
-        )
-    envs = make_vector_env(
-        config.env_id if env is None else env,
-        config.num_envs,
-        env_kwargs={} if isinstance(env, VectorEnv) else config.env_kwargs,
-        backend="auto" if isinstance(env, VectorEnv) else config.vector_backend,
-    )
-    try:
-        yield envs
-    finally:
-        if envs is not env:
-            envs.close()
-
-
 class _Session:
     """One process's work on one run: everything that `run_to_end` needs, put together."""
 
@@ -220,19 +194,15 @@ class _Session:
         self,
         config: TrainConfig,
         run: RunDirectory,
-        envs: VectorEnv,
-        spaces: Spaces,
+        loop: Loop,
         env: EnvSource | None,
         eval_env: EnvMaker | str | None,
         show: bool | None,
         checkpoint: Checkpoint | None = None,
     ):
-        self.config, self.run, self.show, self.checkpoint = config, run, show, checkpoint
-        spec = get_spec(config.algo)
-        self.streams = Streams(config.seed)
-        learner = spec.learner(spaces, config, self.streams)
-        self.loop: Loop = spec.loop(envs, spaces, learner, config, self.streams)
-        self.agent = Agent(learner, spaces, config)
+        self.config, self.run, self.loop, self.show, self.checkpoint = config, run, loop, show, checkpoint
+        spaces = loop.collector.spaces
+        self.agent = Agent(loop.learner, spaces, config)
         self.eval_env = eval_env
         if eval_env is None and env is not None and not isinstance(env, VectorEnv):
             self.eval_env = partial(make_env, env, config.env_kwargs)
@@ -249,11 +219,11 @@ class _Session:
             offset = None
             if self.checkpoint is not None:
                 self.saver.restore(self.checkpoint)
-                offset = int(self.checkpoint.state["metrics_offset"])
+                offset = self.saver.metrics_offset
                 self.seconds_before = float(self.run.read_info().get("wall_seconds", 0.0))
                 self.steps_before = self.loop.env_steps
             stack.enter_context(limited_threads(resolve_threads(self.config)))
-            signals = stack.enter_context(StopSignals())
+            self.signals = stack.enter_context(StopSignals())
             title = f"{self.config.algo} on {self.config.env_id}"
             self.display = ConsoleDisplay(
                 self.config.total_timesteps, title, start_step=self.loop.env_steps, enabled=self.show
@@ -269,14 +239,14 @@ class _Session:
                 )
             )
             try:
-                return self._train(callback, signals)
+                return self._train(callback)
             except BaseException:
                 # A disk that is full must not hide what really went wrong.
                 with contextlib.suppress(OSError):
                     self.run.update(status="failed")
                 raise
 
-    def _train(self, callback: Callback | None, signals: StopSignals) -> TrainResult:
+    def _train(self, callback: Callback | None) -> TrainResult:
         self.run.update(status="running", total_timesteps=self.config.total_timesteps)
         if self.checkpoint is None:
             # The first save proves that path and disk are good before any time is spent.
@@ -293,12 +263,16 @@ class _Session:
             if _due(self.config.log_every, previous, now):
                 self._log()
             if _due(self.config.eval_every, previous, now):
-                self._evaluate(self.streams.seed_for("evaluation", now), self.config.eval_episodes)
+                self._evaluate(self.loop.streams.seed_for("evaluation", now))
+                if self.signals.requested:
+                    # Its line may be missing: what is saved from here on is not what an uninterrupted run has.
+                    stopped = now < self.config.total_timesteps
+                    break
             if _due(self.config.checkpoint_every, previous, now):
                 self._save(exact=True)
                 self.loop.restart_envs()
             previous = now
-            if signals.requested or (callback is not None and callback(progress) is False):
+            if self.signals.requested or (callback is not None and callback(progress) is False):
                 stopped = now < self.config.total_timesteps
                 break
         return self._finish(stopped)
@@ -308,7 +282,7 @@ class _Session:
         if self.saver.saved_at != self.loop.env_steps:
             self._save(exact=False, must=True)
         # After the save: a resumed run takes the metric stream up from there, as if this had not been looked at.
-        final = None if stopped else self._evaluate(DEFAULT_SEED, self.config.eval_episodes, final=True)
+        final = None if stopped else self._evaluate(DEFAULT_SEED, final=True)
         seconds = self._seconds()
         self.run.update(status="interrupted" if stopped else "finished", wall_seconds=seconds)
         steps_here = self.loop.env_steps - self.steps_before
@@ -327,13 +301,22 @@ class _Session:
         if not self.window.is_empty:
             self.recorder.record(self.window.line() | self._wall_clock())
 
-    def _evaluate(self, seed: int, episodes: int, *, final: bool = False) -> EvalResult | None:
+    def _evaluate(self, seed: int, *, final: bool = False) -> EvalResult | None:
         if not self.can_evaluate:
             return None
         # Between two lines nobody has looked at the losses: what has diverged must not become the best agent.
         self.window.check()
         maker = self.agent.env_maker(self.eval_env)
-        result = evaluate(self.agent.learner, self.agent.spaces, maker, episodes=episodes, seed=seed)
+        result = evaluate(
+            self.agent.learner,
+            self.agent.spaces,
+            maker,
+            episodes=self.config.eval_episodes,
+            seed=seed,
+            stopped=lambda: self.signals.requested,
+        )
+        if result is None:
+            return None
         line = {"kind": "eval", "env_steps": self.loop.env_steps}
         self.recorder.record(line | {f"eval_{name}": value for name, value in result.summary().items()})
         # The last evaluation has seeds of its own: it competes with no other, and counts if there was none.

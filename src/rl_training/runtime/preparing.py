@@ -1,0 +1,67 @@
+"""What a run needs before its first step: resolved settings, envs, a learner and its loop."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import VectorEnv
+
+from rl_training.algorithms.learner import resolve_device
+from rl_training.algorithms.streams import Streams
+from rl_training.config.train import TrainConfig
+from rl_training.envs.factory import make_vector_env
+from rl_training.envs.spaces import Spaces
+from rl_training.errors import EnvironmentProblem
+from rl_training.experiment.config import load_config
+from rl_training.experiment.registry import get_spec
+from rl_training.runtime.agent import CALLABLE_PREFIX
+from rl_training.runtime.loops import Loop
+from rl_training.runtime.threads import resolve_threads
+
+EnvMaker = Callable[[], gym.Env[Any, Any]]
+EnvSource = str | EnvMaker | VectorEnv
+
+
+def resolve_auto(config: TrainConfig) -> TrainConfig:
+    """Replace `auto` by what it means here, so that the run records it and a resumed run does the same."""
+    device = str(resolve_device(config.device))
+    return load_config(config, {"threads": resolve_threads(config), "device": device})
+
+
+def default_run_name(config: TrainConfig) -> str:
+    env = re.sub(r"[^A-Za-z0-9._-]+", "-", config.env_id.removeprefix(CALLABLE_PREFIX)).strip("-.")
+    return f"{config.algo}-{env}-seed{config.seed}"[:64]
+
+
+@contextlib.contextmanager
+def training_envs(config: TrainConfig, env: EnvSource | None) -> Iterator[VectorEnv]:
+    """The run's vector env. One that the caller made stays open: it is not ours to close."""
+    if env is None and config.env_id.startswith(CALLABLE_PREFIX):
+        raise EnvironmentProblem(
+            f"the env of this run was the Python object {config.env_id.removeprefix(CALLABLE_PREFIX)}: "
+            f"load the run in Python and pass env="
+        )
+    envs = make_vector_env(
+        config.env_id if env is None else env,
+        config.num_envs,
+        env_kwargs={} if isinstance(env, VectorEnv) else config.env_kwargs,
+        backend="auto" if isinstance(env, VectorEnv) else config.vector_backend,
+    )
+    try:
+        yield envs
+    finally:
+        if envs is not env:
+            # Workers that are gone already must not replace the outcome of the run.
+            with contextlib.suppress(OSError, EOFError):
+                envs.close()
+
+
+def build_loop(config: TrainConfig, envs: VectorEnv, spaces: Spaces) -> Loop:
+    """The algorithm's learner on its loop, at step 0."""
+    spec, streams = get_spec(config.algo), Streams(config.seed)
+    loop: Loop = spec.loop(envs, spaces, spec.learner(spaces, config, streams), config, streams)
+    return loop
