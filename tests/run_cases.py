@@ -119,7 +119,13 @@ CASES: dict[str, Case] = {
         "Pendulum-v1",
         num_envs=2,
         model=NORMALIZED,
-        settings={"num_steps": 8, "target_update_every": 30, "kl_coef": 0.5, "update_epochs": 2},
+        settings={
+            "num_steps": 8,
+            "target_update_every": 30,
+            "kl_coef": 0.5,
+            "update_epochs": 2,
+            "normalize_rewards": True,
+        },
         options={"env_kwargs": {"max_episode_steps": 15}},
     ),
     "trpo, native next-step envs": Case("trpo", num_envs=2, settings=ROLLOUT, options={"eval_every": 40}),
@@ -166,6 +172,9 @@ CASES: dict[str, Case] = {
         settings={**REPLAY, "noise_type": "ou", "train_frequency": 3},
         options={"env_kwargs": {"max_episode_steps": 15}},
     ),
+    "ddpg, priorities and three steps": Case(
+        "ddpg", "Pendulum-v1", steps=100, model=NORMALIZED, settings={**REPLAY, **PRIORITIES}
+    ),
     "td3, priorities and three steps": Case(
         "td3", "Pendulum-v1", model=NORMALIZED, settings={**REPLAY, **PRIORITIES, "policy_delay": 3}
     ),
@@ -173,7 +182,7 @@ CASES: dict[str, Case] = {
         "sac", "Pendulum-v1", steps=100, num_envs=2, settings={**REPLAY, "gradient_steps": -1}
     ),
     "sac, fixed temperature, priorities": Case(
-        "sac", "Pendulum-v1", steps=100, settings={**REPLAY, **PRIORITIES, "temperature": 0.2}
+        "sac", "Pendulum-v1", steps=100, model=NORMALIZED, settings={**REPLAY, **PRIORITIES, "temperature": 0.2}
     ),
 }
 

@@ -35,8 +35,10 @@ def test_every_registered_algorithm_has_a_resume_case_for_each_kind_of_action(al
     boxes = {case.env_id == "Pendulum-v1" for case in CASES.values() if case.algo == algo}
     takes = get_spec(algo).actions
     assert boxes >= {kind == "box" for kind in takes if kind in ("discrete", "box")}, f"{algo}: add to run_cases"
-    if "prioritized" in get_config_class(algo).model_fields and algo in ("dqn", "td3", "sac"):
-        assert any(case.settings.get("prioritized") for case in CASES.values() if case.algo == algo)
+    mine = [case for case in CASES.values() if case.algo == algo]
+    assert any(case.model.get("normalize_observations") for case in mine), f"{algo}: add one with normalisation"
+    for field in {"prioritized", "normalize_rewards"} & set(get_config_class(algo).model_fields):
+        assert any(case.settings.get(field) for case in mine), f"{algo}: add a case with {field}"
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())

@@ -59,7 +59,7 @@ class MetricWindow:
                 assert self._progress is not None
                 raise NumericalError(
                     f"{name} is {value} at env step {self._progress.env_steps}: training has diverged; lower the "
-                    f"learning rate or clip gradients (max_grad_norm), the last checkpoint is good"
+                    f"learning rate or clip gradients (max_grad_norm), then resume from the last checkpoint"
                 )
         return metrics
 
