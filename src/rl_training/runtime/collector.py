@@ -193,7 +193,7 @@ class Collector:
         env = np.flatnonzero(~np.isfinite(values.reshape(self.num_envs, -1)).all(1))[0]
         raise NumericalError(
             f"env {env} returned {name} that is not finite, after env step {self.learner.env_steps}: "
-            f"look at the env; the last checkpoint is good"
+            f"mend the env, then resume from the last checkpoint"
         )
 
     def _arrays_like(self, step: Step, num_steps: int) -> dict[str, np.ndarray]:
