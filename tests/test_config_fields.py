@@ -52,6 +52,7 @@ OUT_OF_RANGE: dict[str, list[float]] = {
     "train_frequency": [0],
     "gradient_steps": [0, -2],
     "n_step": [0],
+    "warm_up_repeat": [0],
     "priority_exponent": [-0.1, 1.1],
     "importance_exponent": [-0.1, 1.1],
     "priority_epsilon": [0.0],

@@ -168,6 +168,20 @@ def test_discrete_warm_up_actions_are_uniform() -> None:
     assert loop.buffer.export_rows(0, 500)["actions"].mean() == pytest.approx(0.5, abs=0.037)
 
 
+def test_warm_up_actions_are_held_as_long_as_asked_and_drawn_anew_after_a_restart() -> None:
+    envs = probe_vector_env(ContinuousBanditProbe, 2)
+    loop = make_loop("sac", envs, total_timesteps=60, learning_starts=50, train_frequency=1000, warm_up_repeat=4)
+    for _ in range(6):
+        loop.round()
+    loop.restart_envs()
+    for _ in range(4):
+        loop.round()
+    actions = loop.buffer.export_rows(0, 10)["actions"][..., 0]
+    pieces = [actions[:4], actions[4:6], actions[6:10]]
+    assert all((piece == piece[0]).all() for piece in pieces)
+    assert len({piece[0].tobytes() for piece in pieces}) == 3 and (actions[0] != actions[0][::-1]).all()
+
+
 @pytest.mark.parametrize("algo", ["ddpg", "td3"])
 def test_noise_is_on_the_policy_scale_and_stored_actions_stay_in_it(algo: str) -> None:
     """Bounds [0, 3]: deviation 0.1 of the policy is 0.15 of the env, around the action that the policy means."""

@@ -221,6 +221,9 @@ class ReplayConfig(AlgorithmConfig):
     buffer_size: int = Field(1_000_000, ge=1, description="Transitions the replay buffer holds.")
     batch_size: BatchSize = 256
     learning_starts: int = Field(100, ge=0, description="Env steps with random actions before learning.")
+    warm_up_repeat: int = Field(
+        1, ge=1, description="Steps for which each random action before `learning_starts` is held."
+    )
     train_frequency: TrainFrequency = 1
     gradient_steps: Literal[-1] | PositiveInteger = Field(
         1, description="Updates per round; -1 is as many as env steps since the last round."

@@ -73,15 +73,19 @@ class Collector:
         self._awaits_reset = np.zeros(self.num_envs, bool)
         self._returns = np.zeros(self.num_envs)
         self._lengths = np.zeros(self.num_envs, np.int64)
+        self._held_steps, self._held_actions = 0, np.zeros(0)
         self.memory: Any = None
 
-    def step(self, *, random: bool = False) -> Step:
-        """Act once in every env; with `random` by uniform actions instead of the learner's."""
+    def step(self, *, random: bool = False, repeat: int = 1) -> Step:
+        """Act once in every env; with `random` by uniform actions, each held for `repeat` steps."""
         started = time.perf_counter()
         obs, starts, memory_before = self.obs, self.episode_starts, self.memory
         extras: dict[str, np.ndarray] = {}
         if random:
-            actions = random_actions(self.spaces, self.num_envs, self.streams["warm_up"])
+            if self._held_steps % repeat == 0:
+                self._held_actions = random_actions(self.spaces, self.num_envs, self.streams["warm_up"])
+            self._held_steps += 1
+            actions = self._held_actions
         else:
             action = self.learner.act(obs, explore=True, episode_starts=starts, memory=self.memory)
             actions, extras, self.memory = action.actions, action.extras, action.memory

@@ -135,7 +135,8 @@ class ReplayLoop(Loop):
         if self.env_steps + self.collector.num_envs > self.config.total_timesteps:
             return None
         self.learner.env_steps = self.env_steps
-        step = self.collector.step(random=self.env_steps < self.settings.learning_starts)
+        warming_up = self.env_steps < self.settings.learning_starts
+        step = self.collector.step(random=warming_up, repeat=self.settings.warm_up_repeat)
         self.learner.observe(step.obs[step.valid])
         self.buffer.add(
             step.obs,
