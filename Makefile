@@ -26,12 +26,13 @@ $(STAMP): pyproject.toml constraints.txt
 			"$$($(PYTHON) -c 'import platform; print(platform.python_version())'):" \
 			"run again with PYTHON=python3.11 (or newer)" >&2; \
 		exit 1; }
+	@echo "installing into $(VENV): about 1.3 GB, a few minutes the first time"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet \
 		--constraint constraints.txt --editable ".[$(EXTRAS)]"
 	@touch $(STAMP)
 
-demo: setup ## train PPO on CartPole until it is solved, evaluate it, write demo.gif
+demo: setup ## train PPO to a solved CartPole, evaluate it, write demo.gif
 	$(BIN)/rl-training train ppo/cartpole
 	$(BIN)/rl-training eval latest --episodes 20
 	$(BIN)/rl-training play latest --gif demo.gif

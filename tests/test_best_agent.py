@@ -48,7 +48,7 @@ def test_the_best_agent_is_the_first_with_the_highest_return(
 ) -> None:
     scripted_evaluations[:] = [5.0, 9.0, 9.0, 1.0, 50.0]
     result = run(tmp_path, eval_every=40)
-    # The final evaluation has other seeds: its 50 is reported, and competes with nobody.
+    # The result is on other seeds: its 50 is reported, and competes with nobody.
     assert result.evaluation == EvalResult((50.0,), (1,))
     assert best_checkpoint(result.run_dir).env_steps == 80
     assert [note.split(" at step ")[1] for note in notes if "best" in note] == ["40", "80"]
@@ -74,6 +74,26 @@ def test_without_other_evaluations_the_last_agent_is_the_best(
     assert "loop" not in best.state
     same = agent_of(best.path).learner.state_dict()
     assert state_hash(same) == state_hash(result.agent.learner.state_dict())
+
+
+def test_an_agent_that_was_not_evaluated_at_its_last_step_still_competes(
+    tmp_path: Path, scripted_evaluations: list[float]
+) -> None:
+    scripted_evaluations[:] = [5.0, 7.0, 50.0]
+    result = run(tmp_path, eval_every=100)
+    assert best_checkpoint(result.run_dir).env_steps == 160
+    assert best_checkpoint(result.run_dir).state["best_return"] == 7.0
+
+
+def test_an_extended_run_keeps_the_better_of_its_last_agents(tmp_path: Path, scripted_evaluations: list[float]) -> None:
+    scripted_evaluations[:] = [3.0]
+    first = run(tmp_path)
+    scripted_evaluations[:] = [2.0]
+    resume(first.run_dir, total_timesteps=320, show=False)
+    assert best_checkpoint(first.run_dir).env_steps == 160
+    scripted_evaluations[:] = [4.0]
+    resume(first.run_dir, total_timesteps=480, show=False)
+    assert best_checkpoint(first.run_dir).env_steps == 480
 
 
 def test_evaluations_during_a_run_have_seeds_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -273,7 +273,8 @@ def test_lines_come_at_their_cadence_and_time_shares_add_up(tmp_path: Path) -> N
         ("eval", 120),
         ("train", 150),
         ("train", 160),
-        ("eval", 160),
+        ("eval", 160),  # the last agent competes for the best,
+        ("eval", 160),  # and the run's result on seeds of its own
     ]
     for line in lines:
         assert (set(line) >= WALL_CLOCK_FIELDS) == (line["kind"] == "train")

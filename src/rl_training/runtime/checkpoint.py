@@ -187,8 +187,10 @@ def resolve_checkpoint(
     if path.exists():
         raise CheckpointError(f"{path}: not an rl_training checkpoint or run directory")
     names = [summary.name for summary in list_runs(output_dir)]
-    close = difflib.get_close_matches(text, names, n=1) or names[:1]
-    hint = f"; did you mean {close[0]!r}?" if close else f"; there are no runs in {output_dir}"
+    close = difflib.get_close_matches(text, names, n=1)
+    hint = f"; there are no runs in {output_dir}"
+    if names:
+        hint = f"; did you mean {close[0]!r}?" if close else "; `rl-training list runs` shows what there is"
     raise CheckpointError(f"{one_line(text)}: no such checkpoint or run{hint}")
 
 
@@ -203,5 +205,5 @@ def _newest_run_checkpoint(output_dir: Path, which: Which, segments: SegmentChec
         if list_checkpoints(summary.path, kind):
             return _of_run(summary.path, which, segments)
     raise CheckpointError(
-        f"no run in {output_dir} has a {which} checkpoint; train one first or set --output-dir"
+        f"no run with a {which} checkpoint in {output_dir}; train one first, or name their place with --output-dir"
     )

@@ -13,6 +13,7 @@ from rl_training.runtime.checkpoint import (
     Checkpoint,
     SegmentRef,
     apply_retention,
+    best_checkpoint,
     checkpoint_path,
     list_checkpoints,
     read_segment,
@@ -69,7 +70,8 @@ class RunSaver:
             return None
         self.best_return = mean_return
         path = checkpoint_path(self.run_dir, "agent", self.loop.env_steps)
-        return save_checkpoint(path, state=self._agent_state(), kind="agent", **self._common())
+        state = self._agent_state() | {"best_return": mean_return}
+        return save_checkpoint(path, state=state, kind="agent", **self._common())
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Put the state back. Later checkpoints of a branch that is abandoned here are set aside, not deleted."""
@@ -89,6 +91,9 @@ class RunSaver:
         for path in list_checkpoints(self.run_dir):
             if int(path.name.split("-")[1]) > checkpoint.env_steps:
                 path.rename(free_name(path.with_name(f"abandoned-{path.name}")))
+        if self.best_return is None and list_checkpoints(self.run_dir, "agent"):
+            # A run that was only evaluated after its last save: the agent itself knows how good it was.
+            self.best_return = best_checkpoint(self.run_dir).state.get("best_return")
 
     def _agent_state(self) -> dict[str, Any]:
         return {"spaces": self.spaces.to_json(), "learner": self.loop.learner.state_dict()}

@@ -212,6 +212,7 @@ class _Session:
         self.started = time.perf_counter()
         self.seconds_before = 0.0
         self.steps_before = 0
+        self.evaluated_at: int | None = None
 
     def run_to_end(self, callback: Callback | None) -> TrainResult:
         with contextlib.ExitStack() as stack:
@@ -282,7 +283,7 @@ class _Session:
         if self.saver.saved_at != self.loop.env_steps:
             self._save(exact=False, must=True)
         # After the save: a resumed run takes the metric stream up from there, as if this had not been looked at.
-        final = None if stopped else self._evaluate(DEFAULT_SEED, final=True)
+        final = None if stopped else self._final_evaluation()
         seconds = self._seconds()
         self.run.update(status="interrupted" if stopped else "finished", wall_seconds=seconds)
         steps_here = self.loop.env_steps - self.steps_before
@@ -301,7 +302,7 @@ class _Session:
         if not self.window.is_empty:
             self.recorder.record(self.window.line() | self._wall_clock())
 
-    def _evaluate(self, seed: int, *, final: bool = False) -> EvalResult | None:
+    def _evaluate(self, seed: int, *, competes: bool = True) -> EvalResult | None:
         if not self.can_evaluate:
             return None
         # Between two lines nobody has looked at the losses: what has diverged must not become the best agent.
@@ -317,12 +318,20 @@ class _Session:
         )
         if result is None:
             return None
-        line = {"kind": "eval", "env_steps": self.loop.env_steps}
+        self.evaluated_at = self.loop.env_steps
+        line = {"kind": "eval", "env_steps": self.loop.env_steps, "eval_seed": seed}
         self.recorder.record(line | {f"eval_{name}": value for name, value in result.summary().items()})
-        # The last evaluation has seeds of its own: it competes with no other, and counts if there was none.
-        if not final or not list_checkpoints(self.run.path, "agent"):
+        if competes:
             self._save_best(result.mean_return)
         return result
+
+    def _final_evaluation(self) -> EvalResult | None:
+        """The run's result, on the seeds that `eval` uses too. Where a run is evaluated on the way, agents compete
+        on other seeds (or the result would be the best of many looks at the same episodes), and so does the last."""
+        on_the_way = self.config.eval_every > 0
+        if on_the_way and self.evaluated_at != self.loop.env_steps:
+            self._evaluate(self.loop.streams.seed_for("evaluation", self.loop.env_steps))
+        return self._evaluate(DEFAULT_SEED, competes=not on_the_way)
 
     def _save_best(self, mean_return: float) -> None:
         try:
