@@ -89,7 +89,7 @@ def test_best_agent_is_kept_whole_and_is_not_resumable(algorithm: str, tmp_path:
     # The last one, at the end of the run, has seeds of its own and does not compete.
     returns = {line["env_steps"]: line["eval_mean_return"] for line in evaluations[:-1]}
     assert returns[best.env_steps] == max(returns.values())
-    assert best.state.keys() == {"spaces", "learner"}
+    assert best.state.keys() == {"spaces", "learner", "best_return"}  # no loop, no replay
     evaluate_checkpoint(best.path, episodes=1)
     with pytest.raises(CheckpointError, match="agent only"):
         resume(best.path)

@@ -214,7 +214,7 @@ def test_the_learning_rate_follows_its_schedule_in_env_steps() -> None:
 
 def test_metrics_of_an_update_are_named() -> None:
     result = make_learner("dqn", DISCRETE).update(make_batch(DISCRETE, 8, 0))
-    assert set(result) == {"loss", "q_mean", "target_q_mean", "grad_norm"}
+    assert set(result) == {"loss", "q_mean", "target_q_mean", "grad_norm", "exploration", "learning_rate"}
     assert all(torch.isfinite(value) and not value.requires_grad for value in result.values())
 
 
