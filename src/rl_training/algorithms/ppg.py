@@ -28,7 +28,7 @@ from rl_training.algorithms.on_policy import (
     normalize,
     policy_batch,
 )
-from rl_training.algorithms.ppo import ppo_policy_loss, ppo_value_loss
+from rl_training.algorithms.ppo import ppo_policy_loss, ppo_value_loss, ratio_metrics
 from rl_training.algorithms.returns import explained_variance
 from rl_training.algorithms.streams import Streams
 from rl_training.algorithms.updates import Metrics, Optimizer, mean_metrics
@@ -57,18 +57,9 @@ def ppg_loss(
     value_loss = ppo_value_loss(values, batch.returns, batch.values, None)
     mean_entropy = entropy.mean()
     loss = policy_loss + config.value_coef * value_loss - entropy_coef * mean_entropy
-    with torch.no_grad():
-        log_ratio = log_probs - batch.log_probs
-        ratio = log_ratio.exp()
-        metrics = {
-            "loss": loss.detach(),
-            "policy_loss": policy_loss.detach(),
-            "value_loss": value_loss.detach(),
-            "entropy": mean_entropy.detach(),
-            "approx_kl": (ratio - 1 - log_ratio).mean(),
-            "clip_fraction": ((ratio - 1).abs() > clip_range).float().mean(),
-        }
-    return loss, metrics
+    metrics = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": mean_entropy}
+    metrics = {name: value.detach() for name, value in metrics.items()}
+    return loss, metrics | ratio_metrics(log_probs, batch.log_probs, clip_range)
 
 
 def ppg_auxiliary_loss(

@@ -50,6 +50,20 @@ def ppo_value_loss(values: Tensor, returns: Tensor, old_values: Tensor, clip_ran
     return 0.5 * errors.mean()
 
 
+@torch.no_grad()
+def ratio_metrics(log_probs: Tensor, old_log_probs: Tensor, clip_range: float) -> Metrics:
+    """How far the policy has moved, and how often the clip holds it.
+
+    The KL estimate is mean((r - 1) - log r), which is never negative; the naive -log r can be.
+    """
+    log_ratio = log_probs - old_log_probs
+    ratio = log_ratio.exp()
+    return {
+        "approx_kl": (ratio - 1 - log_ratio).mean(),
+        "clip_fraction": ((ratio - 1).abs() > clip_range).float().mean(),
+    }
+
+
 def ppo_loss(
     log_probs: Tensor,
     entropy: Tensor,
@@ -62,26 +76,16 @@ def ppo_loss(
 ) -> tuple[Tensor, Metrics]:
     """L = policy loss + c_v * value loss - c_e * entropy                                  (eq. 9)
 
-    `log_probs`, `entropy`, `values` [B] are the current policy's on the batch. The KL estimate is
-    mean((r - 1) - log r), which is never negative; the naive -log r can be.
+    `log_probs`, `entropy`, `values` [B] are the current policy's on the batch.
     """
     advantages = normalize(batch.advantages) if config.normalize_advantages else batch.advantages
     policy_loss = ppo_policy_loss(log_probs, batch.log_probs, advantages, clip_range)
     value_loss = ppo_value_loss(values, batch.returns, batch.values, config.value_clip_range)
     mean_entropy = entropy.mean()
     loss = policy_loss + config.value_coef * value_loss - entropy_coef * mean_entropy
-    with torch.no_grad():
-        log_ratio = log_probs - batch.log_probs
-        ratio = log_ratio.exp()
-        metrics = {
-            "loss": loss.detach(),
-            "policy_loss": policy_loss.detach(),
-            "value_loss": value_loss.detach(),
-            "entropy": mean_entropy.detach(),
-            "approx_kl": (ratio - 1 - log_ratio).mean(),
-            "clip_fraction": ((ratio - 1).abs() > clip_range).float().mean(),
-        }
-    return loss, metrics
+    metrics = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": mean_entropy}
+    metrics = {name: value.detach() for name, value in metrics.items()}
+    return loss, metrics | ratio_metrics(log_probs, batch.log_probs, clip_range)
 
 
 class PPO(Learner):
