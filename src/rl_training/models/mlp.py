@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from rl_training.config.train import ModelConfig
+from rl_training.models.encoders import Encoder, VectorEncoder
 
 NumpyForward = Callable[[np.ndarray], np.ndarray]
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
@@ -85,14 +86,18 @@ class ActingForward:
         return type(None), ()
 
 
-def acting_forward(network: nn.Sequential) -> ActingForward:
-    """The way to run `network` on a few rows: NumPy on the CPU, torch elsewhere. Decided once, not per call."""
+def acting_forward(network: nn.Sequential, encoder: Encoder | None = None) -> ActingForward:
+    """The way to run `network`, behind `encoder`, on a few rows. Decided once, not per call.
+
+    NumPy for MLPs on the CPU; torch without autograd for images and elsewhere.
+    """
     device = next(network.parameters()).device
-    if device.type == "cpu":
+    if device.type == "cpu" and (encoder is None or isinstance(encoder, VectorEncoder)):
         return ActingForward(numpy_forward(network))
 
     @torch.no_grad()
     def forward(x: np.ndarray) -> np.ndarray:
-        return network(torch.from_numpy(x).to(device)).cpu().numpy()
+        rows = torch.from_numpy(x).to(device)
+        return network(rows if encoder is None else encoder(rows)).cpu().numpy()
 
     return ActingForward(forward)

@@ -1,4 +1,4 @@
-"""Actor-critic for the on-policy algorithms: separate MLPs for policy and value."""
+"""Actor-critic for the on-policy algorithms: separate MLPs for policy and value, on one encoder for images."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from rl_training.config.train import ModelConfig
 from rl_training.envs.spaces import Spaces
+from rl_training.models.encoders import VectorEncoder, build_encoder
 from rl_training.models.mlp import mlp
 from rl_training.models.policy import PolicyModel
 
@@ -14,22 +15,25 @@ class MLPActorCritic(PolicyModel):
     """Policy and value networks with, if asked, observation normalisation in front of both.
 
     Initial gains: sqrt(2) in hidden layers, 0.01 for the policy head (so the first policy is near uniform),
-    1 for the value head.
+    1 for the value head. An encoder of images serves both, unless `share_encoder` is off: then the critic has its own.
     """
 
-    def __init__(self, spaces: Spaces, config: ModelConfig):
+    def __init__(self, spaces: Spaces, config: ModelConfig, *, share_encoder: bool = True):
         super().__init__(spaces, config)
         self.actor = mlp(self.input_size, self.policy_outputs, config, output_gain=0.01)
         self.critic = mlp(self.input_size, 1, config, output_gain=1.0)
+        self.critic_encodes = not share_encoder and not isinstance(self.encoder, VectorEncoder)
+        if self.critic_encodes:
+            self.critic = nn.Sequential(build_encoder(spaces, config), *self.critic)
 
     def acting_network(self) -> nn.Sequential:
         return self.actor
 
     def value(self, obs: Tensor) -> Tensor:
-        return self.critic(self._input(obs)).squeeze(-1)
+        return self.critic(obs if self.critic_encodes else self._input(obs)).squeeze(-1)
 
     def evaluate_actions(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         inputs = self._input(obs)
         parameters = self._with_log_std(self.actor(inputs))
-        value = self.critic(inputs).squeeze(-1)
+        value = self.critic(obs if self.critic_encodes else inputs).squeeze(-1)
         return self.distribution.log_prob(parameters, actions), self.distribution.entropy(parameters), value

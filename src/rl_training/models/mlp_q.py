@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from rl_training.config.train import ModelConfig
 from rl_training.envs.spaces import Spaces
+from rl_training.models.encoders import build_encoder
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
 from rl_training.models.normalizer import make_normalizer
 
@@ -14,19 +15,20 @@ from rl_training.models.normalizer import make_normalizer
 class MLPQNetwork(nn.Module):
     """Q(s, .) for every action. Dueling (arXiv:1511.06581, eq. 9): Q = V + A - mean over actions of A.
 
-    The dueling streams are two full MLPs: with small vector observations there is nothing worth sharing.
+    The dueling streams share the encoder of images; on vectors they are two full MLPs with nothing worth sharing.
     """
 
     def __init__(self, spaces: Spaces, config: ModelConfig, *, dueling: bool = False):
         super().__init__()
-        size, num_actions = int(np.prod(spaces.observation_shape)), spaces.action_sizes[0]
+        self.encoder = build_encoder(spaces, config)
+        size, num_actions = self.encoder.output_size, spaces.action_sizes[0]
         self.normalizer = make_normalizer(spaces.observation_shape, config)
         self.advantage = mlp(size, num_actions, config)
         self.state_value = mlp(size, 1, config) if dueling else None
         self._acting: ActingForward | None = None
 
     def _input(self, obs: Tensor) -> Tensor:
-        return obs if self.normalizer is None else self.normalizer(obs)
+        return self.encoder(obs if self.normalizer is None else self.normalizer(obs))
 
     def forward(self, obs: Tensor) -> Tensor:
         return self.q_values(obs)
@@ -40,8 +42,8 @@ class MLPQNetwork(nn.Module):
         return self.state_value(inputs) + advantage - advantage.mean(1, keepdim=True)
 
     def greedy_actions(self, obs: np.ndarray) -> np.ndarray:
-        """argmax over actions, in NumPy. The dueling value is the same for every action and drops out."""
+        """argmax over actions, without autograd. The dueling value is the same for every action and drops out."""
         if self._acting is None:
-            self._acting = acting_forward(self.advantage)
+            self._acting = acting_forward(self.advantage, self.encoder)
         inputs = obs if self.normalizer is None else self.normalizer.numpy(obs)
         return self._acting(inputs).argmax(1)

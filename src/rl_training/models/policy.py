@@ -1,4 +1,4 @@
-"""What policies over any action space share: normalisation, the distribution, and acting without autograd."""
+"""What policies over any action space share: the encoder, the distribution, and acting without autograd."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from rl_training.config.train import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import Categorical, DiagonalGaussian
+from rl_training.models.encoders import build_encoder
 from rl_training.models.mlp import ActingForward, acting_forward
 from rl_training.models.normalizer import make_normalizer
 
@@ -21,7 +22,8 @@ class PolicyModel(nn.Module):
 
     def __init__(self, spaces: Spaces, config: ModelConfig):
         super().__init__()
-        self.input_size = int(np.prod(spaces.observation_shape))
+        self.encoder = build_encoder(spaces, config)
+        self.input_size = self.encoder.output_size
         self.normalizer = make_normalizer(spaces.observation_shape, config)
         self.distribution: Categorical | DiagonalGaussian
         self.log_std: nn.Parameter | None = None
@@ -35,7 +37,7 @@ class PolicyModel(nn.Module):
         self._acting: ActingForward | None = None
 
     def acting_network(self) -> nn.Sequential:
-        """From normalised observations to the policy's outputs."""
+        """From features to the policy's outputs."""
         raise NotImplementedError
 
     def value(self, obs: Tensor) -> Tensor:
@@ -51,7 +53,8 @@ class PolicyModel(nn.Module):
         return self._with_log_std(self.acting_network()(self._input(obs)))
 
     def _input(self, obs: Tensor) -> Tensor:
-        return obs if self.normalizer is None else self.normalizer(obs)
+        """Features [B, input_size]: the observations, normalised and encoded."""
+        return self.encoder(obs if self.normalizer is None else self.normalizer(obs))
 
     def _with_log_std(self, outputs: Tensor) -> Tensor:
         return outputs if self.log_std is None else torch.cat([outputs, self.log_std.expand_as(outputs)], -1)
@@ -59,7 +62,7 @@ class PolicyModel(nn.Module):
     def policy_numpy(self, obs: np.ndarray) -> np.ndarray:
         """`policy` for acting: NumPy in and out, no autograd."""
         if self._acting is None:
-            self._acting = acting_forward(self.acting_network())
+            self._acting = acting_forward(self.acting_network(), self.encoder)
         outputs = self._acting(obs if self.normalizer is None else self.normalizer.numpy(obs))
         if self.log_std is None:
             return outputs

@@ -37,7 +37,7 @@ class AlgorithmSpec:
 
     def check_spaces(self, spaces: Spaces, env_id: str) -> None:
         """Refuse an env whose spaces this algorithm cannot take, and name the way out."""
-        if len(spaces.observation_shape) > 1:
+        if len(spaces.observation_shape) > 1 and "discrete" not in self.actions:
             raise EnvironmentProblem(
                 f"{env_id} shows images {spaces.observation_shape}, and {self.name} takes vectors: "
                 f"flatten them with gymnasium.wrappers.FlattenObservation"

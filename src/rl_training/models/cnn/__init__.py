@@ -1,0 +1,1 @@
+"""Convolutional encoders: images [B, channels, height, width] to features [B, output_size]."""

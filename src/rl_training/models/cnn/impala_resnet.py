@@ -1,0 +1,64 @@
+"""The deep residual encoder of IMPALA: Espeholt et al. (2018), arXiv:1802.01561, figure 3 (right).
+
+About six times the work of `NatureCNN` per frame, and usually fewer env steps to the same score.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rl_training.config.train import ModelConfig
+from rl_training.models.cnn.images import check_image_shape, initialize, scaled_pixels
+
+SMALLEST_SIDE = 8
+
+
+class ResidualBlock(nn.Module):
+    """x + conv(relu(conv(relu(x)))), the same shape in and out."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.second(F.relu(self.first(F.relu(x))))
+
+
+class ImpalaResNet(nn.Module):
+    """Stages of convolution, pooling to half the side and two residual blocks; then one hidden layer."""
+
+    def __init__(
+        self,
+        input_shape: tuple[int, ...] = (4, 84, 84),
+        output_size: int = 256,
+        config: ModelConfig | None = None,
+        *,
+        channels: tuple[int, ...] = (16, 32, 32),
+    ):
+        super().__init__()
+        self.input_shape = check_image_shape(tuple(input_shape), "impala", SMALLEST_SIDE)
+        self.output_size = output_size
+        stages: list[nn.Module] = []
+        for fan_in, fan_out in zip((self.input_shape[0], *channels), channels, strict=False):
+            stages += [
+                nn.Conv2d(fan_in, fan_out, 3, padding=1),
+                nn.MaxPool2d(3, stride=2, padding=1),
+                ResidualBlock(fan_out),
+                ResidualBlock(fan_out),
+            ]
+        self.stages = nn.Sequential(*stages, nn.ReLU(), nn.Flatten())
+        with torch.no_grad():
+            flat_size = self.stages(torch.zeros(1, *self.input_shape)).shape[1]
+        self.hidden = nn.Sequential(nn.Linear(flat_size, output_size), nn.ReLU())
+        initialize(self, config)
+        for block in self.stages:
+            if isinstance(block, ResidualBlock):
+                # Blocks start near the identity: six full ones would make features of ten times the size.
+                with torch.no_grad():
+                    block.second.weight.mul_(0.1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.hidden(self.stages(scaled_pixels(images, self.input_shape)))

@@ -1,0 +1,170 @@
+"""Encoders of images: sizes, scaling, what is refused, and the same choice for every algorithm that can take images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from on_policy_helpers import SPACES, make_learner, model_config
+from rl_training.algorithms.updates import Optimizer, TargetNetwork
+from rl_training.envs.spaces import Spaces
+from rl_training.errors import ConfigError
+from rl_training.experiment.registry import ALGORITHMS, get_spec
+from rl_training.models.cnn.impala_resnet import ImpalaResNet
+from rl_training.models.cnn.nature import NatureCNN
+from rl_training.models.encoders import FlatPixels, VectorEncoder, build_encoder
+from rl_training.models.mlp_actor_critic import MLPActorCritic
+from rl_training.models.mlp_q import MLPQNetwork
+
+DISCRETE = [name for name in ALGORITHMS if "discrete" in get_spec(name).actions]
+
+
+def image_spaces(*shape: int, actions: int = 3) -> Spaces:
+    return Spaces(gym.spaces.Box(0, 255, shape or (4, 84, 84), np.uint8), gym.spaces.Discrete(actions))
+
+
+def some_images(count: int, *shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (count, *(shape or (4, 84, 84))), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("kind", [NatureCNN, ImpalaResNet])
+@pytest.mark.parametrize("output_size", [64, 512])
+def test_images_become_features_of_the_size_asked_for(kind: Any, output_size: int) -> None:
+    network = kind((3, 40, 52), output_size)
+    assert network.output_size == output_size
+    features = network(torch.from_numpy(some_images(5, 3, 40, 52)))
+    assert features.shape == (5, output_size)
+    assert features.dtype == torch.float32
+
+
+def test_nature_cnn_has_the_layers_of_the_paper() -> None:
+    sizes = [tuple(p.shape) for p in NatureCNN().parameters() if p.ndim > 1]
+    assert sizes == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3), (512, 3136)]
+
+
+@pytest.mark.parametrize("kind", [NatureCNN, ImpalaResNet])
+def test_pixels_are_scaled_exactly_once(kind: Any) -> None:
+    network = kind((4, 44, 44), 32)
+    seen: list[torch.Tensor] = []
+    first = next(module for module in network.modules() if isinstance(module, torch.nn.Conv2d))
+    first.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    images = torch.from_numpy(some_images(3, 4, 44, 44))
+    features = network(images)
+    torch.testing.assert_close(seen[0], images.double().div(255).float(), rtol=1e-6, atol=0)
+    assert images.dtype == torch.uint8
+    torch.testing.assert_close(network(images.float() / 255), features, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [NatureCNN, ImpalaResNet])
+def test_layout_in_memory_does_not_change_the_result(kind: Any) -> None:
+    network = kind((4, 44, 44), 32).double()
+    images = torch.from_numpy(some_images(3, 4, 44, 44)).double() / 255
+    flipped = images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    torch.testing.assert_close(network(flipped), network(images))
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((84, 84), "takes images (channels, height, width), the observations here have shape (84, 84)"),
+        ((210, 160, 3), "looks like (height, width, channels): set env_kwargs.image.channel_first=true"),
+        ((4, 20, 84), "at least 36 x 36 pixels, these are 20 x 84: use model.encoder=impala"),
+    ],
+)
+def test_image_shapes_that_do_not_fit_are_told_what_does(shape: tuple[int, ...], expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        NatureCNN(shape)
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_batch_of_another_shape_is_told_what_was_expected() -> None:
+    network = NatureCNN((4, 44, 44), 32)
+    with pytest.raises(ValueError, match=r"expected images \(batch, 4, 44, 44\), got \(2, 44, 44, 4\)"):
+        network(torch.zeros(2, 44, 44, 4, dtype=torch.uint8))
+
+
+def test_auto_goes_by_the_observations() -> None:
+    assert isinstance(build_encoder(SPACES["discrete"], model_config()), VectorEncoder)
+    assert isinstance(build_encoder(image_spaces(), model_config()), NatureCNN)
+    assert isinstance(build_encoder(image_spaces(), model_config(encoder="impala")), ImpalaResNet)
+    flat = build_encoder(image_spaces(1, 5, 5), model_config(encoder="mlp"))
+    assert isinstance(flat, FlatPixels)
+    assert flat.output_size == 25
+    assert build_encoder(image_spaces(), model_config(encoder_size=77)).output_size == 77
+
+
+def test_an_image_encoder_for_vectors_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"model\.encoder: nature takes images .* shape \(3,\): use auto"):
+        build_encoder(SPACES["discrete"], model_config(encoder="nature"))
+
+
+def test_normalised_images_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"model\.normalize_observations: images are divided by 255"):
+        build_encoder(image_spaces(), model_config(normalize_observations=True))
+
+
+def test_vector_models_have_no_encoder_parameters() -> None:
+    for model in (MLPQNetwork(SPACES["discrete"], model_config()), MLPActorCritic(SPACES["box"], model_config())):
+        assert not [name for name in model.state_dict() if "encoder" in name]
+
+
+def test_acting_on_images_follows_the_torch_model() -> None:
+    images = some_images(3)
+    model = MLPQNetwork(image_spaces(), model_config(hidden_sizes=()), dueling=True)
+    optimizer = Optimizer(model.parameters())
+    optimizer.set_learning_rate(1e-2)
+    target = TargetNetwork(model)
+    for _ in range(2):
+        with torch.no_grad():
+            expected = model.q_values(torch.from_numpy(images)).argmax(1).numpy()
+        np.testing.assert_array_equal(model.greedy_actions(images), expected)
+        optimizer.step(model.q_values(torch.from_numpy(images)).square().mean())
+    before = target.module.greedy_actions(images)
+    target.follow()
+    with torch.no_grad():
+        online = model.q_values(torch.from_numpy(images))
+        torch.testing.assert_close(target.module.q_values(torch.from_numpy(images)), online)
+    np.testing.assert_array_equal(target.module.greedy_actions(images), online.argmax(1).numpy())
+    assert before.shape == (3,)
+
+
+def test_policy_and_value_share_the_encoder_of_images() -> None:
+    model = MLPActorCritic(image_spaces(), model_config())
+    value_gradient = torch.autograd.grad(
+        model.value(torch.from_numpy(some_images(2))).sum(), model.encoder.parameters(), allow_unused=True
+    )
+    assert all(gradient is not None and gradient.abs().sum() > 0 for gradient in value_gradient)
+
+
+def test_a_critic_with_its_own_encoder_leaves_the_policy_alone() -> None:
+    model = MLPActorCritic(image_spaces(), model_config(), share_encoder=False)
+    images = torch.from_numpy(some_images(2))
+    policy = [p for name, p in model.named_parameters() if not name.startswith("critic.")]
+    gradients = torch.autograd.grad(model.value(images).sum(), policy, allow_unused=True)
+    assert gradients == (None,) * len(policy)
+    _, _, value = model.evaluate_actions(images, torch.zeros(2, dtype=torch.long))
+    torch.testing.assert_close(value, model.value(images))
+
+
+@pytest.mark.parametrize("encoder", ["auto", "impala", "mlp"])
+@pytest.mark.parametrize("algorithm", DISCRETE)
+def test_every_discrete_algorithm_acts_on_images_by_the_same_choice(algorithm: str, encoder: str) -> None:
+    learner = make_learner(algorithm, image_spaces(2, 36, 36), model={"encoder": encoder, "encoder_size": 16})
+    kind = {"auto": NatureCNN, "impala": ImpalaResNet, "mlp": FlatPixels}[encoder]
+    assert any(isinstance(module, kind) for module in learner.model.modules())
+    images = some_images(4, 2, 36, 36)
+    actions = learner.act(images, explore=False).actions
+    assert actions.shape == (4,)
+    np.testing.assert_array_equal(learner.act(images, explore=False).actions, actions)
+
+
+@pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac"])
+def test_continuous_algorithms_say_that_they_take_vectors(algorithm: str) -> None:
+    box = Spaces(gym.spaces.Box(0, 255, (4, 84, 84), np.uint8), gym.spaces.Box(-1.0, 1.0, (2,)))
+    with pytest.raises(Exception, match=f"shows images .* and {algorithm} takes vectors"):
+        get_spec(algorithm).check_spaces(box, "SomeEnv-v0")
