@@ -16,7 +16,8 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.envs import probes
-from rl_training.envs.factory import autoreset_mode, make_env, make_vector_env
+from rl_training.envs.classic_vector import CLASSIC_VECTOR_ENVS
+from rl_training.envs.factory import autoreset_mode, backend_of, make_env, make_vector_env
 from rl_training.errors import ConfigError, EnvironmentProblem
 
 
@@ -67,21 +68,34 @@ def test_a_callable_makes_the_env_with_its_arguments() -> None:
     assert [sub_env.unwrapped.length for sub_env in vector.envs] == [4, 4, 4]
 
 
-def test_auto_takes_the_native_vector_class_where_there_is_one() -> None:
-    native = make_vector_env("CartPole-v1", 3)
+def test_auto_batches_several_envs_of_classic_control() -> None:
+    for env_id, kind in CLASSIC_VECTOR_ENVS.items():
+        several = make_vector_env(env_id, 3)
+        assert type(several) is kind
+        assert several.num_envs == 3
+        assert autoreset_mode(several) is AutoresetMode.SAME_STEP
+        assert isinstance(make_vector_env(env_id, 1), SyncVectorEnv)
+    assert isinstance(make_vector_env("Pendulum-v1", 2, env_kwargs={"g": 9.0}), SyncVectorEnv)
+
+
+def test_auto_takes_the_native_vector_class_where_it_cannot_batch() -> None:
+    native = make_vector_env("CartPole-v0", 3)
     assert type(native.unwrapped).__name__ == "CartPoleVectorEnv"
     assert native.num_envs == 3
     assert autoreset_mode(native) is AutoresetMode.NEXT_STEP
-    assert isinstance(make_vector_env("Pendulum-v1", 2), SyncVectorEnv)
+
+
+def test_what_auto_came_to_has_a_name() -> None:
+    assert backend_of(make_vector_env("CartPole-v1", 2)) == "batched"
+    assert backend_of(make_vector_env("CartPole-v1", 1)) == "sync"
+    assert backend_of(make_vector_env("CartPole-v0", 2)) == "auto"
 
 
 def test_native_cartpole_keeps_the_time_limit_of_its_id() -> None:
     for env_id, limit in (("CartPole-v0", 200), ("CartPole-v1", 500)):
-        assert make_vector_env(env_id, 1).unwrapped.max_episode_steps == limit
-    assert (
-        make_vector_env("CartPole-v1", 1, env_kwargs={"max_episode_steps": 7}).unwrapped.max_episode_steps
-        == 7
-    )
+        assert make_vector_env(env_id, 1, backend="native").unwrapped.max_episode_steps == limit
+    shortened = make_vector_env("CartPole-v1", 2, env_kwargs={"max_episode_steps": 7})
+    assert shortened.unwrapped.max_episode_steps == 7
 
 
 def test_auto_falls_back_to_sync_when_the_native_class_does_not_serve(registry_as_before: None) -> None:

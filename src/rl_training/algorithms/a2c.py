@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.algorithms.compiling import Scalar
 from rl_training.algorithms.learner import Action, Learner, UpdateResult, build_seeded
 from rl_training.algorithms.on_policy import PolicyBatch, ReturnNormalizer, learner_rewards, normalize, policy_batch
 from rl_training.algorithms.returns import explained_variance
@@ -29,7 +30,7 @@ from rl_training.models.mlp_actor_critic import MLPActorCritic
 
 
 def a2c_loss(
-    log_probs: Tensor, entropy: Tensor, values: Tensor, batch: PolicyBatch, config: A2CConfig, *, entropy_coef: float
+    log_probs: Tensor, entropy: Tensor, values: Tensor, batch: PolicyBatch, config: A2CConfig, *, entropy_coef: Scalar
 ) -> tuple[Tensor, Metrics]:
     """L = -mean log pi(a|s) A  +  c_v 1/2 mean (R - V(s))^2  -  c_e mean H(pi(.|s))
 
@@ -64,6 +65,7 @@ class A2C(Learner):
         self.return_normalizer = (
             ReturnNormalizer(self.config.gamma, self.num_envs) if self.config.normalize_rewards else None
         )
+        self.gradient_step = self.compiled(self._gradient_step, rows=self.config.num_steps * self.num_envs)
 
     def act(
         self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
@@ -77,12 +79,14 @@ class A2C(Learner):
         )
         learning_rate = self.scheduled(self.config.learning_rate)
         self.optimizer.set_learning_rate(learning_rate)
-        outputs = self.model.evaluate_actions(data.obs, data.actions)
-        loss, metrics = a2c_loss(
-            *outputs, data, self.config, entropy_coef=self.scheduled(self.config.entropy_coef)
-        )
-        metrics["grad_norm"] = self.optimizer.step(loss)
+        metrics = self.gradient_step(data, torch.tensor(self.scheduled(self.config.entropy_coef)))
         self.updates += 1
         self.observe(batch.obs[batch.valid])
         metrics["explained_variance"] = explained_variance(data.values, data.returns)
         return UpdateResult(metrics | {"learning_rate": torch.tensor(learning_rate)})
+
+    def _gradient_step(self, batch: PolicyBatch, entropy_coef: Tensor) -> Metrics:
+        outputs = self.model.evaluate_actions(batch.obs, batch.actions)
+        loss, metrics = a2c_loss(*outputs, batch, self.config, entropy_coef=entropy_coef)
+        metrics["grad_norm"] = self.optimizer.step(loss)
+        return metrics

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.critics import critic_loss, td_priorities
+from rl_training.algorithms.critics import critic_loss, td_errors
 from rl_training.algorithms.exploration import make_action_noise
 from rl_training.algorithms.learner import Action, Learner, UpdateResult, build_seeded
 from rl_training.algorithms.streams import Streams
@@ -58,6 +58,7 @@ class DDPG(Learner):
         )
         self.critic_optimizer = Optimizer(self.model.critics.parameters(), max_grad_norm=self.config.max_grad_norm)
         self.noise = make_action_noise(self.config.noise_type, self.config.exploration_noise)
+        self.gradient_step = self.compiled(self._gradient_step, rows=self.config.batch_size)
 
     def act(
         self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
@@ -71,6 +72,11 @@ class DDPG(Learner):
         batch = batch.to(self.device)
         self.actor_optimizer.set_learning_rate(self.scheduled(self.config.actor_learning_rate))
         self.critic_optimizer.set_learning_rate(self.scheduled(self.config.critic_learning_rate))
+        metrics, errors = self.gradient_step(batch)
+        self.updates += 1
+        return UpdateResult(metrics, errors.cpu().numpy() if self.config.prioritized else None)
+
+    def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
             target = ddpg_target(batch, self.target.module)
         q_values = self.model.q_values(batch.obs, batch.actions)
@@ -80,5 +86,4 @@ class DDPG(Learner):
         metrics["actor_grad_norm"] = self.actor_optimizer.step(actor_loss)
         metrics["actor_loss"] = actor_loss.detach()
         self.target.follow(self.config.tau)
-        self.updates += 1
-        return UpdateResult(metrics, td_priorities(q_values, target) if self.config.prioritized else None)
+        return metrics, td_errors(q_values, target)

@@ -61,6 +61,7 @@ class DQN(Learner):
         self.optimizer = Optimizer(self.model.parameters(), max_grad_norm=self.config.max_grad_norm)
         self.target = TargetNetwork(self.model)
         self.target_copies = Counter()
+        self.gradient_step = self.compiled(self._gradient_step, rows=self.config.batch_size)
 
     def act(
         self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
@@ -75,18 +76,21 @@ class DQN(Learner):
         batch = batch.to(self.device)
         learning_rate = self.scheduled(self.config.learning_rate)
         self.optimizer.set_learning_rate(learning_rate)
+        metrics, errors = self.gradient_step(batch)
+        self.updates += 1
+        self._move_target()
+        metrics["exploration"] = torch.tensor(self.scheduled(self.config.exploration))
+        metrics["learning_rate"] = torch.tensor(learning_rate)
+        return UpdateResult(metrics, errors.cpu().numpy() if self.config.prioritized else None)
+
+    def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
             next_q_online = self.model.q_values(batch.next_obs) if self.config.double else None
             target = dqn_target(batch, self.target.module.q_values(batch.next_obs), next_q_online)
         q = self.model.q_values(batch.obs).gather(1, batch.actions[:, None]).squeeze(1)
         loss, metrics = dqn_loss(q, target, batch.weights)
         metrics["grad_norm"] = self.optimizer.step(loss)
-        self.updates += 1
-        self._move_target()
-        metrics["exploration"] = torch.tensor(self.scheduled(self.config.exploration))
-        metrics["learning_rate"] = torch.tensor(learning_rate)
-        priorities = (q.detach() - target).abs().cpu().numpy() if self.config.prioritized else None
-        return UpdateResult(metrics, priorities)
+        return metrics, (q.detach() - target).abs()
 
     def _move_target(self) -> None:
         """Softly after each gradient step, or a hard copy whenever `target_update_every` env steps have passed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rl_training.algorithms.compiling import CompiledStep
 from rl_training.algorithms.streams import Streams
 from rl_training.config.base import Schedule
 from rl_training.config.train import TrainConfig
@@ -71,6 +72,7 @@ class Learner(ABC):
         self.model_config = config.model
         self.total_timesteps = config.total_timesteps
         self.num_envs = config.num_envs
+        self.compiles = config.compile == "on"
         self.device = resolve_device(config.device)
         self.streams = streams
         self.updates = 0
@@ -108,6 +110,10 @@ class Learner(ABC):
 
     def scheduled(self, schedule: Schedule) -> float:
         return schedule.at(self.env_steps, self.total_timesteps)
+
+    def compiled(self, step: Callable[..., Any], *, rows: int) -> Callable[..., Any]:
+        """`step(batch, ...)` in the form that the run asks for; `rows` is the size that batches usually have."""
+        return CompiledStep(step, rows) if self.compiles else step
 
     def to_device(self, module: nn.Module) -> Any:
         return module.to(self.device)

@@ -50,23 +50,47 @@ def policy_batch(
         every_value = model.value(every_obs).cpu().numpy()
     values, last_values, final_values = np.split(every_value, [len(flat_obs), len(flat_obs) + num_envs])
     values = values.reshape(num_steps, num_envs)
+    batch = flat_batch(
+        rollout,
+        rewards,
+        values,
+        last_values,
+        final_values,
+        gamma=gamma,
+        gae_lambda=gae_lambda,
+        obs=every_obs[: len(flat_obs)],
+    )
+    if rollout.valid.all():
+        return batch
+    return batch.select(torch.from_numpy(np.flatnonzero(rollout.valid)).to(device))
+
+
+def flat_batch(
+    rollout: Rollout,
+    rewards: np.ndarray,
+    values: np.ndarray,
+    last_values: np.ndarray,
+    final_values: np.ndarray,
+    *,
+    gamma: float,
+    gae_lambda: float,
+    obs: Tensor,
+) -> PolicyBatch:
+    """Every row of a rollout, valid or not, from V(obs) [T, N], V(last_obs) [N] and V(final_obs) [K]."""
     next_values = rollout.next_values(values, last_values, final_values)
     advantages = gae(rewards, values, next_values, rollout.discounts(gamma), rollout.ends, gae_lambda)
 
     def flat(array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array.reshape(num_steps * num_envs, *array.shape[2:])).to(device)
+        return torch.from_numpy(array.reshape(-1, *array.shape[2:])).to(obs.device)
 
-    batch = PolicyBatch(
-        obs=every_obs[: len(flat_obs)],
+    return PolicyBatch(
+        obs=obs,
         actions=flat(rollout.actions),
         log_probs=flat(rollout.extras["log_probs"]),
         values=flat(values),
         advantages=flat(advantages),
         returns=flat(advantages + values),
     )
-    if rollout.valid.all():
-        return batch
-    return batch.select(torch.from_numpy(np.flatnonzero(rollout.valid)).to(device))
 
 
 def minibatches(batch: PolicyBatch, size: int, rng: np.random.Generator) -> Iterator[PolicyBatch]:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.algorithms.compiling import Scalar
 from rl_training.algorithms.learner import Action, Learner, UpdateResult, build_seeded
 from rl_training.algorithms.on_policy import (
     PolicyBatch,
@@ -35,7 +36,7 @@ from rl_training.envs.spaces import Spaces
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 
 
-def ppo_policy_loss(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, clip_range: float) -> Tensor:
+def ppo_policy_loss(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, clip_range: Scalar) -> Tensor:
     """-mean min(r A, clip(r, 1 - eps, 1 + eps) A),  r = pi(a|s) / pi_old(a|s)          (eq. 7).  All [B]."""
     ratio = (log_probs - old_log_probs).exp()
     return -torch.min(ratio * advantages, ratio.clamp(1 - clip_range, 1 + clip_range) * advantages).mean()
@@ -51,7 +52,7 @@ def ppo_value_loss(values: Tensor, returns: Tensor, old_values: Tensor, clip_ran
 
 
 @torch.no_grad()
-def ratio_metrics(log_probs: Tensor, old_log_probs: Tensor, clip_range: float) -> Metrics:
+def ratio_metrics(log_probs: Tensor, old_log_probs: Tensor, clip_range: Scalar) -> Metrics:
     """How far the policy has moved, and how often the clip holds it.
 
     The KL estimate is mean((r - 1) - log r), which is never negative; the naive -log r can be.
@@ -71,8 +72,8 @@ def ppo_loss(
     batch: PolicyBatch,
     config: PPOConfig,
     *,
-    clip_range: float,
-    entropy_coef: float,
+    clip_range: Scalar,
+    entropy_coef: Scalar,
 ) -> tuple[Tensor, Metrics]:
     """L = policy loss + c_v * value loss - c_e * entropy                                  (eq. 9)
 
@@ -104,6 +105,9 @@ class PPO(Learner):
         self.return_normalizer = (
             ReturnNormalizer(self.config.gamma, self.num_envs) if self.config.normalize_rewards else None
         )
+        self.gradient_step = self._gradient_step
+        if self.config.target_kl is None:
+            self.gradient_step = self.compiled(self._gradient_step, rows=self.config.minibatch_size)
 
     def act(
         self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
@@ -117,16 +121,13 @@ class PPO(Learner):
         )
         learning_rate = self.scheduled(self.config.learning_rate)
         self.optimizer.set_learning_rate(learning_rate)
-        clip_range, entropy_coef = self.scheduled(self.config.clip_range), self.scheduled(self.config.entropy_coef)
+        clip_range = torch.tensor(self.scheduled(self.config.clip_range))
+        entropy_coef = torch.tensor(self.scheduled(self.config.entropy_coef))
         history: list[Metrics] = []
         for minibatch in self._minibatches(data):
-            outputs = self.model.evaluate_actions(minibatch.obs, minibatch.actions)
-            loss, metrics = ppo_loss(
-                *outputs, minibatch, self.config, clip_range=clip_range, entropy_coef=entropy_coef
-            )
-            if self._moved_too_far(metrics):
+            metrics = self.gradient_step(minibatch, clip_range, entropy_coef)
+            if metrics is None:
                 break
-            metrics["grad_norm"] = self.optimizer.step(loss)
             history.append(metrics)
         self.updates += 1
         self.observe(batch.obs[batch.valid])
@@ -134,10 +135,16 @@ class PPO(Learner):
         metrics["explained_variance"] = explained_variance(data.values, data.returns)
         return UpdateResult(metrics | {"learning_rate": torch.tensor(learning_rate)})
 
+    def _gradient_step(self, batch: PolicyBatch, clip_range: Tensor, entropy_coef: Tensor) -> Metrics | None:
+        """One step, unless the policy has moved too far already."""
+        outputs = self.model.evaluate_actions(batch.obs, batch.actions)
+        loss, metrics = ppo_loss(*outputs, batch, self.config, clip_range=clip_range, entropy_coef=entropy_coef)
+        # Reading the value waits for the computation, so only those who ask for it pay.
+        if self.config.target_kl is not None and float(metrics["approx_kl"]) > self.config.target_kl:
+            return None
+        metrics["grad_norm"] = self.optimizer.step(loss)
+        return metrics
+
     def _minibatches(self, data: PolicyBatch) -> Iterator[PolicyBatch]:
         for _ in range(self.config.update_epochs):
             yield from minibatches(data, self.config.minibatch_size, self.streams["minibatches"])
-
-    def _moved_too_far(self, metrics: Metrics) -> bool:
-        # Reading the value waits for the computation, so only those who ask for it pay.
-        return self.config.target_kl is not None and float(metrics["approx_kl"]) > self.config.target_kl

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.critics import critic_loss, td_priorities
+from rl_training.algorithms.critics import critic_loss, td_errors
 from rl_training.algorithms.learner import Action, Learner, UpdateResult, build_seeded
 from rl_training.algorithms.streams import Streams
 from rl_training.algorithms.updates import Metrics, Optimizer, TargetNetwork
@@ -80,6 +80,7 @@ class SAC(Learner):
         self.target_entropy = (
             -float(spaces.action_dim) if self.config.target_entropy == "auto" else self.config.target_entropy
         )
+        self.gradient_step = self.compiled(self._gradient_step, rows=self.config.batch_size)
 
     def act(
         self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
@@ -90,16 +91,24 @@ class SAC(Learner):
         batch = batch.to(self.device)
         self.actor_optimizer.set_learning_rate(self.scheduled(self.config.actor_learning_rate))
         self.critic_optimizer.set_learning_rate(self.scheduled(self.config.critic_learning_rate))
+        if self.temperature_optimizer is not None:
+            self.temperature_optimizer.set_learning_rate(self.scheduled(self.config.temperature_learning_rate))
+        next_noise, noise = self._noise(batch.actions), self._noise(batch.actions)
+        metrics, errors = self.gradient_step(batch, next_noise, noise)
+        self.updates += 1
+        return UpdateResult(metrics, errors.cpu().numpy() if self.config.prioritized else None)
+
+    def _gradient_step(self, batch: Transitions, next_noise: Tensor, noise: Tensor) -> tuple[Metrics, Tensor]:
         temperature = self.temperature.value()
         with torch.no_grad():
-            next_actions, next_log_probs = self.model.sample(batch.next_obs, self._noise(batch.actions))
+            next_actions, next_log_probs = self.model.sample(batch.next_obs, next_noise)
             next_q = self.target.module.q_values(batch.next_obs, next_actions)
             target = sac_target(batch, next_q, next_log_probs, temperature)
         q_values = self.model.q_values(batch.obs, batch.actions)
         loss, metrics = sac_loss(q_values, target, batch.weights)
         metrics["critic_grad_norm"] = self.critic_optimizer.step(loss)
 
-        actions, log_probs = self.model.sample(batch.obs, self._noise(batch.actions))
+        actions, log_probs = self.model.sample(batch.obs, noise)
         actor_loss = sac_actor_loss(self.model.q_values(batch.obs, actions), log_probs, temperature)
         metrics["actor_grad_norm"] = self.actor_optimizer.step(actor_loss)
         metrics |= {
@@ -108,13 +117,11 @@ class SAC(Learner):
             "temperature": temperature.squeeze(),
         }
         if self.temperature_optimizer is not None:
-            self.temperature_optimizer.set_learning_rate(self.scheduled(self.config.temperature_learning_rate))
             temperature_loss = sac_temperature_loss(self.temperature.log, log_probs, self.target_entropy).sum()
             self.temperature_optimizer.step(temperature_loss)
             metrics["temperature_loss"] = temperature_loss.detach()
         self.target.follow(self.config.tau)
-        self.updates += 1
-        return UpdateResult(metrics, td_priorities(q_values, target) if self.config.prioritized else None)
+        return metrics, td_errors(q_values, target)
 
     def _noise(self, actions: Tensor) -> Tensor:
         noise = self.streams["policy_noise"].standard_normal(actions.shape, dtype=np.float32)

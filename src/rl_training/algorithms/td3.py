@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.critics import critic_loss, td_priorities
+from rl_training.algorithms.critics import critic_loss, td_errors
 from rl_training.algorithms.exploration import make_action_noise
 from rl_training.algorithms.learner import Action, Learner, UpdateResult, build_seeded
 from rl_training.algorithms.streams import Streams
@@ -62,6 +62,7 @@ class TD3(Learner):
         )
         self.critic_optimizer = Optimizer(self.model.critics.parameters(), max_grad_norm=self.config.max_grad_norm)
         self.noise = make_action_noise(self.config.noise_type, self.config.exploration_noise)
+        self.gradient_step = self.compiled(self._gradient_step, rows=self.config.batch_size)
 
     def act(
         self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
@@ -75,18 +76,23 @@ class TD3(Learner):
         batch = batch.to(self.device)
         self.actor_optimizer.set_learning_rate(self.scheduled(self.config.actor_learning_rate))
         self.critic_optimizer.set_learning_rate(self.scheduled(self.config.critic_learning_rate))
+        self.updates += 1
+        actor_too = self.updates % self.config.policy_delay == 0
+        metrics, errors = self.gradient_step(batch, self._smoothing_noise(batch.actions), actor_too)
+        return UpdateResult(metrics, errors.cpu().numpy() if self.config.prioritized else None)
+
+    def _gradient_step(self, batch: Transitions, noise: Tensor, actor_too: bool) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
-            target = td3_target(batch, self.target.module, self._smoothing_noise(batch.actions))
+            target = td3_target(batch, self.target.module, noise)
         q_values = self.model.q_values(batch.obs, batch.actions)
         loss, metrics = td3_loss(q_values, target, batch.weights)
         metrics["critic_grad_norm"] = self.critic_optimizer.step(loss)
-        self.updates += 1
-        if self.updates % self.config.policy_delay == 0:
+        if actor_too:
             actor_loss = td3_actor_loss(self.model, batch.obs)
             metrics["actor_grad_norm"] = self.actor_optimizer.step(actor_loss)
             metrics["actor_loss"] = actor_loss.detach()
             self.target.follow(self.config.tau)
-        return UpdateResult(metrics, td_priorities(q_values, target) if self.config.prioritized else None)
+        return metrics, td_errors(q_values, target)
 
     def _smoothing_noise(self, actions: Tensor) -> Tensor:
         noise = self.streams["target_noise"].standard_normal(actions.shape, dtype=np.float32)

@@ -58,7 +58,8 @@ class TRPO(Learner):
         assert isinstance(config.algo_kwargs, TRPOConfig)
         self.config = config.algo_kwargs
         self.model: MLPActorCritic = self.to_device(
-            build_seeded(streams, lambda: MLPActorCritic(spaces, self.model_config))
+            # Whoever fits the critic must not move the policy: no part of it can be shared.
+            build_seeded(streams, lambda: MLPActorCritic(spaces, self.model_config, share_encoder=False))
         )
         named = self.model.named_parameters()
         self.policy_parameters = [p for name, p in named if not name.startswith("critic.")]

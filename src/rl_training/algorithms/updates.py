@@ -45,7 +45,11 @@ def _common_vector(parameters: Sequence[nn.Parameter]) -> Tensor | None:
         if not placed or parameter.untyped_storage().data_ptr() != storage:
             return None
         expected += parameter.numel()
-    return parameters[0].data.as_strided((expected - start,), (1,), start)
+    # A tensor of its own on the same storage: to a compiler, a view of a parameter is something else.
+    first = parameters[0].detach()
+    return torch.empty(0, dtype=first.dtype, device=first.device).set_(
+        first.untyped_storage(), start, (expected - start,), (1,)
+    )
 
 
 class Optimizer:
@@ -67,9 +71,10 @@ class Optimizer:
         self.parameters: Sequence[nn.Parameter] = list(parameters)
         self.vector = flatten_parameters(self.parameters)
         self.kind, self.epsilon, self.decay, self.max_grad_norm = kind, epsilon, decay, max_grad_norm
-        # Tensors, not floats: a schedule that moves must not make a compiled update compile again.
-        self.learning_rate = torch.zeros((), dtype=torch.float64)
-        self.steps = torch.zeros((), dtype=torch.float64)
+        # Tensors, not floats: a schedule that moves must not make a compiled update compile again. Of one entry, not
+        # of none: torch.compile takes a float64 scalar for a Python number, and what is added to it is lost.
+        self.learning_rate = torch.zeros(1, dtype=torch.float64)
+        self.steps = torch.zeros(1, dtype=torch.float64)
         self.first_moment = torch.zeros_like(self.vector)
         self.second_moment = torch.full_like(self.vector, 1.0 if kind == "rmsprop" else 0.0)
 
@@ -88,17 +93,19 @@ class Optimizer:
     @torch.no_grad()
     def apply(self, gradient: Tensor) -> Tensor:
         norm = torch.linalg.vector_norm(gradient)
+        learning_rate = self.learning_rate.squeeze()
         if self.max_grad_norm is not None:
             gradient = gradient * (self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         if self.kind == "adam":
             self.steps.add_(1)
+            steps = self.steps.squeeze()
             self.first_moment.lerp_(gradient, 0.1)
             self.second_moment.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-            root = (self.second_moment / (1 - 0.999**self.steps)).sqrt_().add_(self.epsilon)
-            self.vector.sub_((self.learning_rate / (1 - 0.9**self.steps)) * (self.first_moment / root))
+            root = (self.second_moment / (1 - 0.999**steps)).sqrt_().add_(self.epsilon)
+            self.vector.sub_((learning_rate / (1 - 0.9**steps)) * (self.first_moment / root))
         else:
             self.second_moment.mul_(self.decay).addcmul_(gradient, gradient, value=1 - self.decay)
-            self.vector.sub_(self.learning_rate * gradient / (self.second_moment + self.epsilon).sqrt_())
+            self.vector.sub_(learning_rate * gradient / (self.second_moment + self.epsilon).sqrt_())
         return norm
 
     def state_dict(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import numbers
 import re
 import types
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -175,6 +175,8 @@ NoiseType = Annotated[
 
 class AlgorithmConfig(StrictModel):
     """What every algorithm has."""
+
+    compilable: ClassVar[bool] = True  # has a gradient step that `compile` can make one function of
 
     gamma: float = Field(0.99, gt=0, le=1, description="Discount of future rewards, per env step.")
     max_grad_norm: MaxGradNorm = None

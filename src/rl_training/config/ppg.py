@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 
 class PPGConfig(OnPolicyConfig):
+    # Its two optimizers work on overlapping parts of one vector, which torch.compile does not take.
+    compilable: ClassVar[bool] = False
+
     num_steps: NumSteps = 256
     normalize_advantages: bool = Field(
         True, description="Give the advantages of a rollout mean 0 and deviation 1."

@@ -25,8 +25,16 @@ from rl_training.experiment.registry import get_config_class
 class ModelConfig(StrictModel):
     """The networks."""
 
-    hidden_sizes: tuple[PositiveInteger, ...] = Field((64, 64), description="Width of each hidden layer.")
+    hidden_sizes: tuple[PositiveInteger, ...] = Field(
+        (64, 64), description="Width of each hidden layer, behind the encoder if there is one."
+    )
     activation: Literal["tanh", "relu"] = Field("tanh", description="Nonlinearity after each hidden layer.")
+    encoder: Literal["auto", "mlp", "nature", "impala"] = Field(
+        "auto", description="What observations go through first; auto is mlp for vectors, nature for images."
+    )
+    encoder_size: PositiveInteger | None = Field(
+        None, description="Features that an image encoder gives; null is 512 for nature, 256 for impala."
+    )
     normalize_observations: bool = Field(
         False, description="Shift and scale observations by their running mean and deviation."
     )
@@ -52,6 +60,9 @@ class TrainConfig(StrictModel):
     device: Literal["cpu", "cuda", "auto"] = Field("cpu", description="Where the networks live.")
     threads: Literal["auto"] | PositiveInteger = Field(
         "auto", description="CPU threads of the learner; auto goes by the size of the work."
+    )
+    compile: Literal["auto", "on", "off"] = Field(
+        "auto", description="Compile the gradient step: quicker steps after seconds of compiling; auto if it pays."
     )
     output_dir: str = Field("runs", min_length=1, description="Directory that run directories are made in.")
     # A leading dot or dash would make a hidden directory, a parent directory or a command line option.

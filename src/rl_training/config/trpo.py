@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 class TRPOConfig(OnPolicyConfig):
     """The policy step has no learning rate: `learning_rate` and everything about minibatches is the critic's."""
+
+    compilable: ClassVar[bool] = False
 
     num_steps: NumSteps = 2048
     normalize_advantages: bool = Field(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 class VTraceConfig(OnPolicyConfig):
+    compilable: ClassVar[bool] = False
+
     gae_lambda: GaeLambda = 1.0
     normalize_advantages: NormalizeAdvantages = False
     rho_bar: float = Field(

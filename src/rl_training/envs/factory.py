@@ -20,7 +20,8 @@ import gymnasium as gym
 from gymnasium.envs import registration
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rl_training.envs.classic_vector import CLASSIC_VECTOR_ENVS
+from rl_training.envs.classic_vector import CLASSIC_VECTOR_ENVS, ClassicVectorEnv
+from rl_training.envs.masking import MaskVelocity, MaskVelocityVector, take_keyword
 from rl_training.errors import ConfigError, EnvironmentProblem
 
 EnvMaker = Callable[..., gym.Env[Any, Any]]
@@ -52,8 +53,8 @@ def make_vector_env(
     """Many envs as one; a VectorEnv is taken as it is.
 
     Backend "native" is the env's own vector class, "batched" ours for classic control, "sync" steps one after
-    the other in this process, "async" has a process per env, and "auto" is native where that is sure to work,
-    else sync.
+    the other in this process, "async" has a process per env, and "auto" is the quickest that is sure to work:
+    batched for several envs of classic control, native where there is such a class, else sync.
     """
     if backend not in get_args(Backend):
         raise ConfigError(f"vector_backend {backend!r} is unknown: use one of {', '.join(get_args(Backend))}")
@@ -64,7 +65,9 @@ def make_vector_env(
         return _accept(env, num_envs, kwargs, backend)
     target = _find_spec(env) if isinstance(env, str) else env
     with _problems_of(env, target, kwargs):
-        if backend == "auto" and _has_native(target, num_envs, kwargs):
+        if backend == "auto" and num_envs > 1 and not take_keyword(kwargs)[0] and _batched_form(target) is not None:
+            return _make_batched(target, num_envs, kwargs)
+        if backend == "auto" and num_envs > 1 and _has_native(target, num_envs, kwargs):
             native = _make_native(target, num_envs, kwargs)
             if _known_mode(native) in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP):
                 return native
@@ -112,6 +115,12 @@ def _accept(
 
 
 def _make_one(target: registration.EnvSpec | EnvMaker, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
+    kwargs, masked = take_keyword(kwargs)
+    env = _make_plain(target, kwargs)
+    return MaskVelocity(env) if masked else env
+
+
+def _make_plain(target: registration.EnvSpec | EnvMaker, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
     if isinstance(target, registration.EnvSpec):
         # The checker would stay as one more layer on every step; observations are checked when encoded.
         return gym.make(target, disable_env_checker=True, **kwargs)
@@ -136,18 +145,35 @@ def _make_native(
     if not isinstance(target, registration.EnvSpec) or target.vector_entry_point is None:
         raise TypeError("it has no vector class of its own, use vector_backend 'auto', 'sync' or 'async'")
     mode = gym.VectorizeMode.VECTOR_ENTRY_POINT
-    return gym.make_vec(target, num_envs=num_envs, vectorization_mode=mode, **kwargs)
+    kwargs, masked = take_keyword(kwargs)
+    envs = gym.make_vec(target, num_envs=num_envs, vectorization_mode=mode, **kwargs)
+    return MaskVelocityVector(envs) if masked else envs
 
 
 def _make_batched(
     target: registration.EnvSpec | EnvMaker, num_envs: int, kwargs: dict[str, Any]
 ) -> VectorEnv[Any, Any, Any]:
-    kind = CLASSIC_VECTOR_ENVS.get(target.id) if isinstance(target, registration.EnvSpec) else None
+    kind = _batched_form(target)
     if kind is None:
         raise TypeError(f"only {', '.join(CLASSIC_VECTOR_ENVS)} can be batched, use vector_backend 'auto'")
+    kwargs, masked = take_keyword(kwargs)
     if kwargs:
-        raise TypeError("the batched form takes no env_kwargs, use vector_backend 'auto'")
-    return kind(num_envs)
+        raise TypeError("the batched form takes no env_kwargs but mask_velocity, use vector_backend 'auto'")
+    return MaskVelocityVector(kind(num_envs)) if masked else kind(num_envs)
+
+
+def _batched_form(target: registration.EnvSpec | EnvMaker) -> type[ClassicVectorEnv] | None:
+    return CLASSIC_VECTOR_ENVS.get(target.id) if isinstance(target, registration.EnvSpec) else None
+
+
+def backend_of(envs: VectorEnv[Any, Any, Any]) -> Backend:
+    """What "auto" came to, where a name says it all; "auto" for vector classes of other people."""
+    kinds: dict[type[Any], Backend] = {
+        ClassicVectorEnv: "batched",
+        gym.vector.SyncVectorEnv: "sync",
+        gym.vector.AsyncVectorEnv: "async",
+    }
+    return next((name for kind, name in kinds.items() if isinstance(envs.unwrapped, kind)), "auto")
 
 
 def _has_native(target: registration.EnvSpec | EnvMaker, num_envs: int, kwargs: dict[str, Any]) -> bool:
@@ -156,7 +182,7 @@ def _has_native(target: registration.EnvSpec | EnvMaker, num_envs: int, kwargs: 
     entry_point = target.vector_entry_point
     if entry_point is None or str(entry_point).startswith(_JAX_FAMILIES):
         return False
-    arguments = {**target.kwargs, **kwargs, "num_envs": num_envs}
+    arguments = {**target.kwargs, **take_keyword(kwargs)[0], "num_envs": num_envs}
     if target.max_episode_steps is not None:
         arguments.setdefault("max_episode_steps", target.max_episode_steps)
     try:

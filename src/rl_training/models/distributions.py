@@ -48,23 +48,32 @@ class Categorical:
     def sample(self, logits: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Actions and their log-probabilities, by inverting the cumulative distribution with one uniform each."""
         uniforms = rng.random((len(self.sizes), len(logits)), dtype=np.float32)
-        actions = np.empty((len(self.sizes), len(logits)), np.int64)
-        log_probs = np.zeros(len(logits), np.float32)
-        rows = np.arange(len(logits))
-        for i, (end, size) in enumerate(zip(self._ends, self.sizes, strict=True)):
-            part = logits[:, end - size : end]
-            weights = np.exp(part - part.max(1, keepdims=True))
-            cumulative = np.cumsum(weights, 1)
-            total = cumulative[:, -1]
-            # Strictly below, on all columns but the last: rounding can never yield an action out of range.
-            chosen = (cumulative[:, :-1] <= (uniforms[i] * total)[:, None]).sum(1)
-            actions[i] = chosen
-            log_probs += np.log(weights[rows, chosen] / total)
-        return (actions[0] if self.scalar else actions.T.copy()), log_probs
+        if len(self.sizes) == 1:
+            actions, log_probs = _choose(logits, uniforms[0])
+            return (actions if self.scalar else actions[:, None]), log_probs
+        parts = [
+            _choose(logits[:, end - size : end], uniform)
+            for end, size, uniform in zip(self._ends, self.sizes, uniforms, strict=True)
+        ]
+        return np.stack([chosen for chosen, _ in parts], 1), np.sum([log_prob for _, log_prob in parts], 0)
 
     def mode(self, logits: np.ndarray) -> np.ndarray:
         parts = [logits[:, e - s : e].argmax(1) for e, s in zip(self._ends, self.sizes, strict=True)]
         return parts[0] if self.scalar else np.stack(parts, 1)
+
+
+def _choose(logits: np.ndarray, uniforms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One choice per row and its log-probability.
+
+    Acting is made of calls like these, at a microsecond each whatever they compute: reductions are called as ufuncs,
+    because the methods of an array add half as much again.
+    """
+    shifted = logits - np.maximum.reduce(logits, 1, keepdims=True)
+    cumulative = np.add.accumulate(np.exp(shifted), 1)
+    total = cumulative[:, -1]
+    # Strictly below, on all columns but the last: rounding can never yield an action out of range.
+    chosen = np.add.reduce(cumulative[:, :-1] <= (uniforms * total)[:, None], 1)
+    return chosen, shifted[np.arange(len(logits)), chosen] - np.log(total)
 
 
 class DiagonalGaussian:

@@ -6,10 +6,9 @@ apart, and no row that is not a transition. No loss ever repairs a boundary.
 
 from __future__ import annotations
 
-import contextlib
+import math
 import time
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,8 +64,12 @@ class Collector:
     def reset(self, at_env_step: int) -> None:
         """Start every env anew with seeds that follow from the run's seed and `at_env_step` alone."""
         seed = self.streams.seed_for("envs", at_env_step)
-        with self._problems("reset", seed):
+        try:
             raw, _ = self.envs.reset(seed=seed)
+        except RLTrainingError:
+            raise
+        except Exception as error:
+            raise self._problem(error, "reset", seed) from error
         self.obs = self._encode(raw)
         self._check_finite("an observation", self.obs)
         self.episode_starts = np.ones(self.num_envs, bool)
@@ -91,8 +94,12 @@ class Collector:
             actions, extras, self.memory = action.actions, action.extras, action.memory
         env_actions = self.spaces.to_env_actions(actions)
         acted = time.perf_counter()
-        with self._problems("step", env_actions):
+        try:
             raw, rewards, terminated, truncated, infos = self.envs.step(env_actions)
+        except RLTrainingError:
+            raise
+        except Exception as error:
+            raise self._problem(error, "step", env_actions) from error
         self.seconds_acting += acted - started
         self.seconds_env += time.perf_counter() - acted
 
@@ -103,7 +110,7 @@ class Collector:
         done = terminated | truncated
         valid = ~self._awaits_reset
         next_obs = self.obs
-        any_done = bool(done.any())
+        any_done = bool(np.logical_or.reduce(done))
         if self.mode is AutoresetMode.NEXT_STEP:
             # The step after an end ignores its action and returns the reset observation: it is no transition.
             self.episode_starts = self._awaits_reset
@@ -136,10 +143,11 @@ class Collector:
                 arrays[name][t] = getattr(step, name)
             for name, value in step.extras.items():
                 arrays["extras." + name][t] = value
-            for env in np.flatnonzero(step.truncated & step.valid):
-                final_rows.append((t, int(env)))
-                final_obs.append(step.next_obs[env])
-            episodes += step.episodes
+            if step.episodes:
+                for env in np.flatnonzero(step.truncated & step.valid):
+                    final_rows.append((t, int(env)))
+                    final_obs.append(step.next_obs[env])
+                episodes += step.episodes
         steps, envs = zip(*final_rows, strict=True) if final_rows else ((), ())
         rollout = Rollout(
             **{name: array for name, array in arrays.items() if not name.startswith("extras.")},
@@ -152,21 +160,15 @@ class Collector:
         )
         return rollout, episodes
 
-    @contextlib.contextmanager
-    def _problems(self, call: str, argument: Any) -> Iterator[None]:
+    def _problem(self, error: Exception, call: str, argument: Any) -> EnvironmentProblem:
         """An exception of the env's own becomes one line with its place; the traceback stays attached as the cause."""
-        try:
-            yield
-        except RLTrainingError:
-            raise
-        except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-            given = " ".join(np.array2string(np.asarray(argument), threshold=20).split())[:100]
-            raise EnvironmentProblem(
-                f"the env failed in {call}({given}) after env step {self.learner.env_steps}, at "
-                f"{Path(place.filename).name}:{place.lineno} in {place.name}: {text}"
-            ) from error
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        given = " ".join(np.array2string(np.asarray(argument), threshold=20).split())[:100]
+        return EnvironmentProblem(
+            f"the env failed in {call}({given}) after env step {self.learner.env_steps}, at "
+            f"{Path(place.filename).name}:{place.lineno} in {place.name}: {text}"
+        )
 
     def _encode(self, raw: Any) -> np.ndarray:
         # A copy: envs may hand out the array they write the next observation into.
@@ -178,9 +180,13 @@ class Collector:
                 f"vector env {type(self.envs.unwrapped).__name__} ended an episode without infos['final_obs']: "
                 "autoreset in the same step has to hand the last observation over there"
             )
+        final = infos["final_obs"]
         next_obs = self.obs.copy()
-        for env in np.flatnonzero(done):
-            next_obs[env] = self.spaces.encode_one(infos["final_obs"][env])
+        if isinstance(final, np.ndarray) and final.dtype != object:
+            next_obs[done] = self.spaces.encode(final)[done]
+        else:
+            for env in np.flatnonzero(done):
+                next_obs[env] = self.spaces.encode_one(final[env])
         self._check_finite("a final observation", next_obs)
         return next_obs
 
@@ -191,10 +197,13 @@ class Collector:
         self._lengths[done] = 0
 
     def _check_finite(self, name: str, values: np.ndarray) -> None:
-        """A sum is finite exactly when no entry is NaN or infinite (float64 cannot overflow here)."""
-        if np.isfinite(values.sum(dtype=np.float64)):
+        """A sum is finite only if every entry is; one that overflowed is looked at again, entry by entry."""
+        if math.isfinite(np.add.reduce(values, None)):
             return
-        env = np.flatnonzero(~np.isfinite(values.reshape(self.num_envs, -1)).all(1))[0]
+        broken = np.flatnonzero(~np.isfinite(values.reshape(self.num_envs, -1)).all(1))
+        if not len(broken):
+            return
+        env = broken[0]
         raise NumericalError(
             f"env {env} returned {name} that is not finite, after env step {self.learner.env_steps}: "
             f"mend the env, then resume from the last checkpoint"

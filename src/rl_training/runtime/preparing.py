@@ -19,6 +19,7 @@ from rl_training.errors import EnvironmentProblem
 from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.agent import CALLABLE_PREFIX
+from rl_training.runtime.compiling import resolve_compile
 from rl_training.runtime.loops import Loop
 from rl_training.runtime.threads import resolve_threads
 
@@ -29,7 +30,8 @@ EnvSource = str | EnvMaker | VectorEnv
 def resolve_auto(config: TrainConfig) -> TrainConfig:
     """Replace `auto` by what it means here, so that the run records it and a resumed run does the same."""
     device = str(resolve_device(config.device))
-    return load_config(config, {"threads": resolve_threads(config), "device": device})
+    compiled = resolve_compile(config, device)
+    return load_config(config, {"threads": resolve_threads(config), "device": device, "compile": compiled})
 
 
 def default_run_name(config: TrainConfig) -> str:

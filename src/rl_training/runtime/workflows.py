@@ -16,7 +16,7 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 
 from rl_training.config.train import TrainConfig
-from rl_training.envs.factory import make_env
+from rl_training.envs.factory import backend_of, make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
 from rl_training.experiment.config import load_config, save_config
@@ -95,6 +95,8 @@ def train(
     with training_envs(config, env) as envs:
         spaces = Spaces(envs.single_observation_space, envs.single_action_space)
         get_spec(config.algo).check_spaces(spaces, config.env_id)
+        if env is None and config.vector_backend == "auto":
+            config = config.model_copy(update={"vector_backend": backend_of(envs)})
         # Everything that can be refused is refused before there is a run directory.
         loop = build_loop(config, envs, spaces)
         if initial_learner is not None:

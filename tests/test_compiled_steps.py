@@ -1,0 +1,153 @@
+"""Compiled gradient steps: the same learning as the plain ones, and the same exactness when a run is resumed."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rl_training.algorithms.compiling import CompiledStep, can_compile
+from rl_training.algorithms.learner import UpdateResult
+from rl_training.config.train import TrainConfig
+from rl_training.envs.spaces import Spaces
+from rl_training.errors import ConfigError
+from rl_training.experiment.config import load_config
+from rl_training.experiment.registry import algorithm_names, get_config_class
+from rl_training.runtime.compiling import planned_gradient_steps, resolve_compile
+from rl_training.runtime.loops import Loop
+from rl_training.runtime.preparing import build_loop, training_envs
+from rl_training.runtime.workflows import resume, train
+from run_cases import Case, assert_same_run, stop_at
+from tiny_runs import tiny_config
+
+COMPILABLE = [name for name in algorithm_names() if get_config_class(name).compilable]
+# One of each kind in every run of the tests: minibatches of rollouts, replay, several optimizers in one graph.
+QUICK = ("ppo", "dqn", "sac")
+EVERY_COMPILABLE = pytest.mark.parametrize(
+    "algo", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in COMPILABLE]
+)
+
+
+def loop_of(config: TrainConfig) -> Loop:
+    with training_envs(config, None) as envs:
+        return build_loop(config, envs, Spaces(envs.single_observation_space, envs.single_action_space))
+
+
+def updates_of(config: TrainConfig) -> list[tuple[int, Any, UpdateResult]]:
+    """Every update of a plain run: where it stood, what it learned from, and what it said."""
+    loop = loop_of(config)
+    seen: list[tuple[int, Any, UpdateResult]] = []
+    plain = loop.learner.update
+
+    def recording(batch: Any) -> UpdateResult:
+        kept = copy.deepcopy(batch)
+        seen.append((loop.learner.env_steps, kept, plain(batch)))
+        return seen[-1][2]
+
+    loop.learner.update = recording  # type: ignore[method-assign]
+    for _ in loop:
+        pass
+    seen.append((0, loop.learner.state_dict(), UpdateResult({})))
+    return seen
+
+
+@EVERY_COMPILABLE
+def test_compiled_updates_learn_what_plain_ones_learn(algo: str, tmp_path: Path) -> None:
+    config = tiny_config(algo, tmp_path, compile="off", num_envs=2)
+    *updates, (_, state, _) = updates_of(config)
+    learner = loop_of(tiny_config(algo, tmp_path, compile="on", num_envs=2)).learner
+    steps = [part for part in vars(learner).values() if isinstance(part, CompiledStep)]
+    assert steps
+    for env_steps, batch, expected in updates:
+        learner.env_steps = env_steps
+        result = learner.update(batch)
+        assert set(result) == set(expected)
+        for name in expected:
+            torch.testing.assert_close(result[name], expected[name], rtol=1e-3, atol=1e-4, msg=f"{algo}: {name}")
+    assert any(step.was_used for step in steps)
+    for parts in (found := learner.state_dict()["parts"], state["parts"]):
+        del parts["streams"]  # acting drew from some of them
+    assert_close(found, state["parts"])
+
+
+def assert_close(found: Any, expected: Any, path: str = "state") -> None:
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys(), path
+        for name in expected:
+            assert_close(found[name], expected[name], f"{path}.{name}")
+    elif isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4, msg=path)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        # 21 steps of 2 envs: the last rollout is shorter, and its minibatches take the plain way.
+        Case("ppo", steps=210, num_envs=2, settings={"num_steps": 16, "minibatch_size": 8, "update_epochs": 2}),
+        Case("dqn", settings={"learning_starts": 20, "batch_size": 8, "buffer_size": 500, "prioritized": True}),
+    ],
+    ids=["ppo", "dqn"],
+)
+def test_a_compiled_run_resumes_bit_for_bit(case: Case, tmp_path: Path) -> None:
+    whole = train(case.config(tmp_path / "whole", compile="on"), show=False)
+    half = train(case.config(tmp_path / "halves", compile="on"), callback=stop_at(case.steps // 2), show=False)
+    second = resume(half.run_dir, show=False)
+    assert second.env_steps == whole.env_steps
+    assert_same_run(whole.run_dir, second.run_dir)
+
+
+def test_only_batches_of_the_usual_size_are_compiled() -> None:
+    calls: list[str] = []
+    step = CompiledStep(lambda batch: calls.append("plain"), rows=4)
+    step._compiled = lambda batch: calls.append("compiled")
+    for rows in (4, 3, 4, 5):
+        step(torch.zeros(rows))
+    assert calls == ["compiled", "plain", "compiled", "plain"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        ({"algo": "dqn", "algo_kwargs": {"train_frequency": 4, "learning_starts": 1000}}, 24_750),
+        ({"algo": "dqn", "algo_kwargs": {"train_frequency": 8, "gradient_steps": -1, "learning_starts": 0}}, 100_000),
+        ({"algo": "ppo", "algo_kwargs": {"minibatch_size": 100, "update_epochs": 5}}, 5_000),
+        ({"algo": "a2c", "num_envs": 8, "algo_kwargs": {"num_steps": 5}}, 2_500),
+    ],
+)
+def test_planned_gradient_steps(settings: dict[str, Any], steps: int) -> None:
+    config = load_config({"env_id": "CartPole-v1", "total_timesteps": 100_000, **settings})
+    assert planned_gradient_steps(config) == steps
+
+
+def test_auto_compiles_runs_that_are_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    long, short = (
+        load_config({"algo": "dqn", "env_id": "CartPole-v1", "total_timesteps": steps}, {"train_frequency": 1})
+        for steps in (1_000_000, 10_000)
+    )
+    assert resolve_compile(long, "cpu") == "on"
+    assert resolve_compile(long, "cuda") == "off"
+    assert resolve_compile(short, "cpu") == "off"
+    assert resolve_compile(load_config(long, {"compile": "off"}), "cpu") == "off"
+    monkeypatch.setattr("rl_training.runtime.compiling.can_compile", lambda: False)
+    assert resolve_compile(long, "cpu") == "off"
+    with pytest.raises(ConfigError, match=r"compile: needs a C\+\+ compiler such as g\+\+, or use compile=off"):
+        resolve_compile(load_config(long, {"compile": "on"}), "cpu")
+
+
+def test_an_algorithm_without_a_step_to_compile_says_so() -> None:
+    config = load_config({"algo": "trpo", "env_id": "CartPole-v1", "compile": "on"})
+    with pytest.raises(ConfigError, match="compile: trpo has no step to compile, use compile=off"):
+        resolve_compile(config, "cpu")
+
+
+def test_a_run_records_what_auto_came_to(tmp_path: Path) -> None:
+    result = train(tiny_config("ppo", tmp_path, num_envs=2), show=False)
+    recorded = load_config(result.run_dir / "config.yaml")
+    assert (recorded.compile, recorded.vector_backend, recorded.threads) == ("off", "batched", 1)
+
+
+def test_there_is_a_compiler_here() -> None:
+    assert can_compile(), "the tests above need g++"
