@@ -10,7 +10,7 @@ WORKERS ?= 2
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint clean
+.PHONY: help setup demo test test-slow lint bench-setup bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -47,6 +47,14 @@ test: setup lint ## lint, then the test suite
 test-slow: setup ## the long tests (learning runs)
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -m slow -n $(WORKERS) --dist loadgroup
 
+bench-setup: setup ## install the peers of the speed benchmark, apart from the library
+	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --disable-pip-version-check --quiet \
+		--constraint constraints.txt --editable ".[bench,box2d]"
+
+bench: bench-setup ## measure speed against the peers; the machine must do nothing else
+	$(BIN)/python benchmarks/speed.py
+
 clean: ## remove .venv, builds, caches and demo.gif; runs/ is kept
-	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis demo.gif
+	rm -rf $(VENV) .venv-bench build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis demo.gif
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,188 @@
+"""How fast training is: side by side with the peers, where the time goes, and how it grows.
+
+    python benchmarks/speed.py                  ours and stable-baselines3 by turns, table and docs/benchmarks/speed.md
+    python benchmarks/speed.py breakdown        the parts of our own loop
+    python benchmarks/speed.py growth           number of envs and width of the network
+    python benchmarks/speed.py cold             seconds to the first help text and the first update
+
+The peers live in a virtual environment of their own: `make bench-setup`. Run it on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from parts import breakdown, cold_start, growth
+from works import WORKS, Work
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "benchmarks" / "speed.md"
+PEER_PYTHON = HERE.parent / ".venv-bench" / "bin" / "python"
+PAIRS, WINDOW, WARM_UP = 5, 5.0, 3.0
+
+
+class Worker:
+    """A training process that is measured on demand."""
+
+    def __init__(self, command: list[str], threads: int):
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": _path()}
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        self.warm = self._read()
+
+    def rate(self, seconds: float) -> float:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{seconds}\n")
+        self.process.stdin.flush()
+        measured = self._read()
+        return measured["steps"] / measured["seconds"]
+
+    def _read(self) -> dict[str, float]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{' '.join(map(str, self.process.args))[:120]} stopped: see its message above")
+        measured: dict[str, float] = json.loads(line)
+        return measured
+
+    def stop(self) -> None:
+        self.process.communicate("\n", timeout=120)
+
+
+def _path() -> str:
+    return os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
+
+
+def start_ours(work: Work) -> Worker:
+    return Worker([sys.executable, str(HERE / "ours.py"), json.dumps(work.ours), str(WARM_UP)], os.cpu_count() or 1)
+
+
+def start_peer(work: Work, threads: int) -> Worker:
+    command = [str(PEER_PYTHON), str(HERE / "peer.py"), json.dumps(work.peer), str(WARM_UP), str(threads)]
+    return Worker(command, threads)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    work: Work
+    ours: list[float]
+    peer: list[float]
+    peer_threads: int
+    warm: float
+
+    @property
+    def ratios(self) -> list[float]:
+        return [a / b for a, b in zip(self.ours, self.peer, strict=False)]
+
+    def row(self) -> str:
+        ours = f"{statistics.median(self.ours):,.0f} ({min(self.ours):,.0f} .. {max(self.ours):,.0f})"
+        if not self.peer:
+            return f"| {self.work.title} | {ours} | | | {self.work.bar} | {self.work.notes} |"
+        peer = f"{statistics.median(self.peer):,.0f} ({min(self.peer):,.0f} .. {max(self.peer):,.0f})"
+        ratio = statistics.median(self.ratios)
+        verdict = "met" if ratio >= self.work.bar else "MISSED"
+        spread = f"{ratio:.2f} ({min(self.ratios):.2f} .. {max(self.ratios):.2f})"
+        said = f"{verdict}; peer on {self.peer_threads} thread(s)"
+        return f"| {self.work.title} | {ours} | {peer} | {spread} | {self.work.bar} | {said} |"
+
+
+def compare(work: Work, pairs: int, window: float) -> Comparison:
+    """Peer, ours, peer, ours: what the machine does in between hits both."""
+    if work.peer is None:
+        mine = start_ours(work)
+        rates = [mine.rate(window) for _ in range(pairs)]
+        mine.stop()
+        return Comparison(work, rates, [], 0, mine.warm["age"])
+    peers = {threads: start_peer(work, threads) for threads in work.threads}
+    best = max(peers, key=lambda threads: peers[threads].rate(window)) if len(peers) > 1 else work.threads[0]
+    for threads, peer in peers.items():
+        if threads != best:
+            peer.stop()
+    mine = start_ours(work)
+    theirs, ours = [], []
+    for _ in range(pairs):
+        theirs.append(peers[best].rate(window))
+        ours.append(mine.rate(window))
+    peers[best].stop()
+    mine.stop()
+    return Comparison(work, ours, theirs, best, mine.warm["age"])
+
+
+def peer_versions() -> str:
+    names = ("stable_baselines3", "sb3_contrib", "torch")
+    code = f"from importlib.metadata import version; print(', '.join(f'{{n}} {{version(n)}}' for n in {names}))"
+    return subprocess.run([PEER_PYTHON, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def write_section(name: str, lines: list[str]) -> None:
+    """Replace one section of the page, which the modes fill one by one."""
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    text = PAGE.read_text() if PAGE.exists() else "# Speed\n\nMade by `python benchmarks/speed.py`.\n"
+    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    block = "\n".join([start, *lines, end])
+    if start in text:
+        head, _, rest = text.partition(start)
+        text = head + block + rest.partition(end)[2]
+    else:
+        text = text.rstrip() + "\n\n" + block + "\n"
+    PAGE.write_text(text)
+
+
+def machine() -> str:
+    names = ("torch", "numpy", "gymnasium")
+    return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, " + ", ".join(
+        f"{name} {version(name)}" for name in names
+    )
+
+
+def against_peers(only: list[str], pairs: int, window: float) -> None:
+    if not PEER_PYTHON.exists():
+        raise SystemExit("the peers are not installed: run `make bench-setup` first")
+    rows = []
+    for name in only or WORKS:
+        rows.append(compare(WORKS[name], pairs, window).row())
+        print(rows[-1], flush=True)
+    header = [
+        "## Against the peers",
+        "",
+        f"Env steps per second of the whole training run, median (worst .. best) of {pairs} windows of {window:g} s,",
+        "peer and ours by turns; imports, compiling and warm-up excluded. The ratio is the median of the pairs'.",
+        f"Ours: {machine()}. Peer: {peer_versions()}.",
+        "",
+        "| work | ours | peer | ratio | bar | |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    if not only:
+        write_section("peers", header + rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode", nargs="?", choices=("peers", "breakdown", "growth", "cold"), default="peers")
+    parser.add_argument("--only", nargs="+", choices=WORKS, default=[], help="these works; the page is not written")
+    parser.add_argument("--pairs", type=int, default=PAIRS)
+    parser.add_argument("--window", type=float, default=WINDOW, help="seconds")
+    arguments = parser.parse_args()
+    if arguments.mode == "peers":
+        against_peers(arguments.only, arguments.pairs, arguments.window)
+        return
+    chosen: dict[str, Any] = {"breakdown": breakdown, "growth": growth, "cold": cold_start}
+    lines = chosen[arguments.mode](arguments.only or list(WORKS), arguments.window)
+    print("\n".join(lines))
+    if not arguments.only:
+        write_section(arguments.mode, lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Measuring a run that is under way in windows of a few seconds, on command.
+
+A worker process trains for ever. Between windows it waits for a line on its standard input, so that two workers can
+take turns on an otherwise idle machine: each has its imports, its compiling and its warm-up behind it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+
+class Windows:
+    """Call `between_rounds` where the run has just learned. It returns False when there is no more to measure."""
+
+    def __init__(self, warm_up: float):
+        self.born = self.started = time.perf_counter()
+        self.length, self.first_step, self.rounds = warm_up, 0, 0
+
+    def between_rounds(self, env_steps: int, rounds_at_least: int = 2) -> bool:
+        self.rounds += 1
+        elapsed = time.perf_counter() - self.started
+        if elapsed < self.length or self.rounds < rounds_at_least:
+            return True
+        measured = {"steps": env_steps - self.first_step, "seconds": elapsed, "age": time.perf_counter() - self.born}
+        sys.stdout.write(json.dumps(measured) + "\n")
+        sys.stdout.flush()
+        command = sys.stdin.readline().strip()
+        if not command:
+            return False
+        self.length, self.first_step, self.rounds = float(command), env_steps, 0
+        self.started = time.perf_counter()
+        return True

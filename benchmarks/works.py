@@ -1,0 +1,94 @@
+"""What is measured: the same work, written down once for us and once for the peer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+ENDLESS = 1_000_000_000  # env steps: a run is measured in windows of time and then stopped
+
+
+@dataclass(frozen=True)
+class Work:
+    """`ours` is a training config; `peer` names a class of stable-baselines3 or sb3-contrib and its arguments."""
+
+    title: str
+    ours: dict[str, Any]
+    peer: dict[str, Any] | None
+    bar: float
+    threads: tuple[int, ...] = (1,)  # settings the peer may choose the quicker of
+    notes: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def _peer(name: str, env: str, envs: int, net: list[int], activation: str = "Tanh", **kwargs: Any) -> dict[str, Any]:
+    return {"class": name, "env": env, "envs": envs, "net": net, "activation": activation, "kwargs": kwargs}
+
+
+def _ours(algo: str, env: str, envs: int, net: list[int], activation: str = "tanh", **kwargs: Any) -> dict[str, Any]:
+    return {
+        "algo": algo,
+        "env_id": env,
+        "num_envs": envs,
+        "total_timesteps": ENDLESS,
+        "model": {"hidden_sizes": net, "activation": activation},
+        "algo_kwargs": kwargs,
+    }
+
+
+def _dqn(train_every: int, bar: float) -> Work:
+    ours = {"batch_size": 64, "train_frequency": train_every, "learning_starts": 1000, "buffer_size": 100_000}
+    peer = {"batch_size": 64, "train_freq": train_every, "learning_starts": 1000, "buffer_size": 100_000}
+    return Work(
+        f"DQN CartPole, batch 64, an update per {'step' if train_every == 1 else f'{train_every} steps'}",
+        _ours("dqn", "CartPole-v1", 1, [64, 64], "relu", **ours),
+        _peer("DQN", "CartPole-v1", 1, [64, 64], "ReLU", gradient_steps=1, **peer),
+        bar,
+    )
+
+
+def _continuous(algo: str) -> Work:
+    settings = {"batch_size": 256, "learning_starts": 500, "buffer_size": 100_000}
+    kwargs = {"gradient_steps": 1} | ({"noise": 0.1} if algo != "sac" else {})
+    return Work(
+        f"{algo.upper()} Pendulum, 2x256, batch 256, an update per step",
+        _ours(algo, "Pendulum-v1", 1, [256, 256], "relu", **settings),
+        _peer(algo.upper(), "Pendulum-v1", 1, [256, 256], "ReLU", train_freq=1, **settings, **kwargs),
+        1.4,
+        threads=(1, 2),
+    )
+
+
+WORKS: dict[str, Work] = {
+    "ppo": Work(
+        "PPO CartPole, 8 envs x 128, 4 epochs x 4 minibatches, 2x64",
+        _ours("ppo", "CartPole-v1", 8, [64, 64], num_steps=128, minibatch_size=256, update_epochs=4),
+        _peer("PPO", "CartPole-v1", 8, [64, 64], n_steps=128, batch_size=256, n_epochs=4),
+        5.0,
+    ),
+    "ppo-many": Work(
+        "PPO CartPole, 1024 envs x 64, 1 epoch, minibatch 8192",
+        _ours("ppo", "CartPole-v1", 1024, [64, 64], num_steps=64, minibatch_size=8192, update_epochs=1),
+        None,
+        0.8,
+        notes="peer: PufferLib 3.0, 274,000 to 351,000 steps/s on this kind of machine (not measured in this sitting)",
+    ),
+    "a2c": Work(
+        "A2C CartPole, 8 envs x 5",
+        _ours("a2c", "CartPole-v1", 8, [64, 64], num_steps=5),
+        _peer("A2C", "CartPole-v1", 8, [64, 64], n_steps=5),
+        4.0,
+    ),
+    "dqn": _dqn(1, 3.5),
+    "dqn-4": _dqn(4, 3.0),
+    "sac": _continuous("sac"),
+    "td3": _continuous("td3"),
+    "ddpg": _continuous("ddpg"),
+    "recurrent-ppo": Work(
+        "RecurrentPPO CartPole, LSTM 64, 8 envs x 128, 4 epochs x 4 minibatches",
+        _ours("recurrent_ppo", "CartPole-v1", 8, [], num_steps=128, minibatch_size=256, update_epochs=4),
+        _peer("RecurrentPPO", "CartPole-v1", 8, [], n_steps=128, batch_size=256, n_epochs=4)
+        | {"policy": "MlpLstmPolicy", "lstm_hidden_size": 64},
+        5.0,
+    ),
+}
