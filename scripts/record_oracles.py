@@ -342,6 +342,62 @@ def on_policy_update() -> Iterable[Case]:
         yield case(source, inputs, outputs)
 
 
+def mpo() -> Iterable[Case]:
+    """rlax: both constraints per dimension, all four terms of the loss. distrax: the decoupled Gaussian's parts."""
+    jax = jax_in_float64()
+    import distrax
+    import rlax
+
+    rng = np.random.default_rng(12)
+    for samples, states, size in ((5, 4, 1), (8, 3, 2)):
+        log_probs, q_values = rng.normal(size=(2, samples, states)) * 2
+        inputs = {"log_probs": log_probs, "q_values": q_values, "temperature": rng.uniform(0.3, 2.0)}
+        inputs |= {"mean_kl": rng.uniform(0, 0.1, (states, size)), "covariance_kl": rng.uniform(0, 0.1, (states, size))}
+        inputs |= {"mean_multiplier": rng.uniform(0.1, 3, size), "covariance_multiplier": rng.uniform(0.1, 3, size)}
+        limits = {"improvement_limit": 0.1, "mean_limit": 0.03, "covariance_limit": 0.01}
+
+        def loss(values: dict[str, Any], limits: dict[str, float] = limits) -> Any:
+            penalty = rlax.LagrangePenalty
+            bounds = [
+                (values[f"{name}_kl"], penalty(values[f"{name}_multiplier"], limits[f"{name}_limit"], True))
+                for name in ("mean", "covariance")
+            ]
+            temperature = penalty(values["temperature"], limits["improvement_limit"])
+            per_state, parts = rlax.mpo_loss(values["log_probs"], values["q_values"], temperature, bounds)
+            return per_state.mean(), parts
+
+        arrays = {name: np.asarray(value) for name, value in inputs.items()}
+        (total, parts), slopes = jax.value_and_grad(loss, has_aux=True)(arrays)
+        slopes.pop("q_values")  # there it is not stopped, here the critic is never reached
+        outputs = {"loss": total, "weights": parts.normalized_weights, "gradients": slopes}
+        outputs |= {"temperature_loss": parts.temperature_loss.mean(), "policy_loss": parts.policy_loss.mean()}
+        outputs |= {"kl_penalty": parts.kl_loss.mean(), "dual_loss": parts.alpha_loss.mean()}
+        yield case("rlax.mpo_loss", inputs | limits, outputs)
+    actions = rng.normal(size=(6, 3, 2))
+    mean, log_std, target_mean, target_log_std = rng.normal(size=(4, 3, 2)) * 0.7
+    inputs = {"actions": actions, "mean": mean, "log_std": log_std}
+    inputs |= {"target_mean": target_mean, "target_log_std": target_log_std}
+    target = distrax.Normal(target_mean, np.exp(target_log_std))
+    moved = distrax.Normal(mean, np.exp(target_log_std))
+    spread = distrax.Normal(target_mean, np.exp(log_std))
+    outputs = {"log_probs": (moved.log_prob(actions) + spread.log_prob(actions)).sum(-1)}
+    outputs |= {"mean_kl": target.kl_divergence(moved), "covariance_kl": target.kl_divergence(spread)}
+    yield case("distrax.Normal", inputs, outputs)
+
+
+def naf() -> Iterable[Case]:
+    """The quadratic advantage is a Gaussian log-density of precision L L^T, less its value at the mean."""
+    from scipy.stats import multivariate_normal
+
+    rng = np.random.default_rng(13)
+    for size in (1, 2, 3, 4):
+        mean, actions = rng.uniform(-1, 1, size), rng.uniform(-1, 1, (5, size))
+        factor = np.tril(rng.normal(size=(size, size)), -1) + np.diag(np.exp(rng.normal(size=size)))
+        density = multivariate_normal(mean, np.linalg.inv(factor @ factor.T))
+        outputs = {"advantages": np.atleast_1d(density.logpdf(actions)) - density.logpdf(mean)}
+        yield case("scipy multivariate_normal", {"mean": mean, "factor": factor, "actions": actions}, outputs)
+
+
 ORACLES: dict[str, Callable[[], Iterable[Case]]] = {
     "gae": gae,
     "vtrace": vtrace,
@@ -358,8 +414,10 @@ ORACLES: dict[str, Callable[[], Iterable[Case]]] = {
     "running_moments": running_moments,
     "reward_normalization": reward_normalization,
     "on_policy_update": on_policy_update,
+    "mpo": mpo,
+    "naf": naf,
 }
-PACKAGES = ("numpy", "torch", "jax", "rlax", "distrax", "stable-baselines3", "torchrl", "cpprb")
+PACKAGES = ("numpy", "torch", "jax", "rlax", "distrax", "stable-baselines3", "torchrl", "cpprb", "scipy")
 
 
 def main(names: list[str]) -> None:

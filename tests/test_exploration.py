@@ -161,7 +161,7 @@ def test_ou_noise_goes_on_from_its_saved_state() -> None:
     assert not np.array_equal(noise.state, other.state)
 
 
-@pytest.mark.parametrize("algo", ["ddpg", "td3"])
+@pytest.mark.parametrize("algo", ["ddpg", "td3", "naf"])
 @pytest.mark.parametrize("kind", ["gaussian", "ou"])
 def test_learners_add_noise_of_the_configured_kind_and_size_only_when_exploring(algo: str, kind: str) -> None:
     learner = make_learner(algo, BOX, noise_type=kind, exploration_noise=0.05)
@@ -192,7 +192,15 @@ def test_sac_explores_by_sampling_and_acts_by_the_mean_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("algo", "learning"), [("dqn", set()), ("ddpg", set()), ("td3", {"target_noise"}), ("sac", {"policy_noise"})]
+    ("algo", "learning"),
+    [
+        ("dqn", set()),
+        ("ddpg", set()),
+        ("td3", {"target_noise"}),
+        ("sac", {"policy_noise"}),
+        ("naf", set()),
+        ("mpo", {"policy_noise"}),
+    ],
 )
 def test_exploring_and_learning_draw_from_streams_of_their_own(algo: str, learning: set[str]) -> None:
     """Acting once more must not shift what an update draws, nor a longer evaluation anything at all."""

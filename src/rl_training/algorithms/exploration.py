@@ -65,5 +65,14 @@ class OrnsteinUhlenbeckNoise:
         self.state = np.array(state["state"])
 
 
+def precision_noise(factors: np.ndarray, sigma: float, rng: np.random.Generator) -> np.ndarray:
+    """sigma P^(-1/2) z for P = L L^T: noise of covariance sigma^2 P^-1, wide along directions of little consequence.
+
+    `factors` are the lower triangular L, [N, A, A]; the noise [N, A] solves L^T x = sigma z.
+    """
+    draws = rng.standard_normal(factors.shape[:2], dtype=np.float32)[..., None]
+    return np.float32(sigma) * np.linalg.solve(np.swapaxes(factors, 1, 2), draws)[..., 0]
+
+
 def make_action_noise(kind: str, sigma: float) -> GaussianNoise | OrnsteinUhlenbeckNoise:
     return OrnsteinUhlenbeckNoise(sigma) if kind == "ou" else GaussianNoise(sigma)

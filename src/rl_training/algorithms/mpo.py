@@ -1,0 +1,205 @@
+"""MPO: maximum a posteriori policy optimisation, as expectation maximisation.
+
+Abdolmaleki et al. (2018), arXiv:1806.06920, with the M-step of arXiv:1812.02256 that bounds mean and covariance
+apart. E-step: actions sampled from the target policy are weighted by softmax(Q / eta), the best policy within a KL
+of it. M-step: the policy is fitted to the weighted samples, each dimension of its mean and of its spread within a KL
+of its own. Temperature eta and the multipliers of the bounds are dual variables, learned along.
+
+Deviations: targets follow softly instead of being copied now and then; n-step returns, when asked for, carry no
+correction for the policy having changed (the papers use Retrace, later work none); the pull of out-of-bounds samples
+back inside is that of later multi-objective work, and off by default.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rl_training.algorithms.critics import critic_loss, td_errors
+from rl_training.algorithms.learner import Action, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.streams import Streams
+from rl_training.algorithms.updates import Metrics, Optimizer, TargetNetwork
+from rl_training.config.mpo import MPOConfig
+from rl_training.config.train import TrainConfig
+from rl_training.data.transitions import Transitions
+from rl_training.envs.spaces import Spaces
+from rl_training.models.distributions import LOG_SQRT_2PI
+from rl_training.models.mlp_mpo import MLPMPOModel
+
+# softplus(-18) is 1.5e-8: as good as nothing, and yet not so far down that a bound could not make itself felt again.
+DUAL_FLOOR = -18.0
+
+
+class Bound(NamedTuple):
+    """A KL of [B, A] or less, the dual variable that guards it (positive, broadcastable to it), and its limit."""
+
+    kl: Tensor
+    multiplier: Tensor
+    limit: float
+
+
+def mpo_target(rewards: Tensor, discounts: Tensor, next_q: Tensor) -> Tensor:
+    """y = r + d * mean_j Q'(s', a_j),  a_j ~ pi'(.|s').   next_q [S, B]; d is gamma^n, or 0 after termination."""
+    return rewards + discounts * next_q.mean(0)
+
+
+def mpo_weights(q_values: Tensor, temperature: Tensor) -> Tensor:
+    """q_j = softmax_j(Q(s, a_j) / eta): the E-step, over the samples of each state.   [S, B]"""
+    return (q_values / temperature).softmax(0)
+
+
+def mpo_temperature_loss(q_values: Tensor, temperature: Tensor, limit: float) -> Tensor:
+    """g(eta) = eta eps + mean_b eta log mean_j exp(Q(s_b, a_j) / eta), the convex dual of the E-step's bound."""
+    log_mean = (q_values / temperature).logsumexp(0) - math.log(len(q_values))
+    return (temperature * (limit + log_mean)).mean()
+
+
+def mpo_loss(
+    log_probs: Tensor, weights: Tensor, temperature_loss: Tensor, bounds: Sequence[Bound]
+) -> tuple[Tensor, Metrics]:
+    """-mean_b sum_j q_j log pi(a_j|s_b) + sum alpha KL + g(eta) + sum alpha (eps - KL)
+
+    The first two terms move the policy, with alpha held still; the others only the dual variables, with the KL held
+    still. So alpha grows while its bound is broken, and fades while it is kept. log_probs and weights [S, B].
+    """
+    policy_loss = -(weights.detach() * log_probs).sum(0).mean()
+    penalty = torch.stack([(b.multiplier.detach() * b.kl).mean(0).sum() for b in bounds]).sum()
+    dual_loss = torch.stack([(b.multiplier * (b.limit - b.kl.detach())).mean(0).sum() for b in bounds]).sum()
+    loss = policy_loss + penalty + temperature_loss + dual_loss
+    return loss, {
+        "actor_loss": loss.detach(),
+        "policy_loss": policy_loss.detach(),
+        "kl_penalty": penalty.detach(),
+        "temperature_loss": temperature_loss.detach(),
+        "dual_loss": dual_loss.detach(),
+    }
+
+
+def decoupled_gaussian(
+    actions: Tensor, mean: Tensor, log_std: Tensor, target_mean: Tensor, target_log_std: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """log N(a; mu, sigma') + log N(a; mu', sigma) [S, B], and both KLs from the target policy, [B, A] each.
+
+    The mean is judged with the target's spread and the spread with the target's mean (arXiv:1812.02256, section 4.2):
+    else a policy would first shrink its spread around a mean that has not moved yet.
+    """
+
+    def log_normal(centre: Tensor, log_deviation: Tensor) -> Tensor:
+        scaled = (actions - centre) * (-log_deviation).exp()
+        return (-0.5 * scaled.square() - log_deviation - LOG_SQRT_2PI).sum(-1)
+
+    log_probs = log_normal(mean, target_log_std) + log_normal(target_mean, log_std)
+    mean_kl = 0.5 * (mean - target_mean).square() * (-2 * target_log_std).exp()
+    difference = target_log_std - log_std
+    covariance_kl = 0.5 * ((2 * difference).exp() - 1) - difference
+    return log_probs, mean_kl, covariance_kl
+
+
+class Duals(nn.Module):
+    """The dual variables, positive through softplus."""
+
+    def __init__(self, action_dim: int, config: MPOConfig):
+        super().__init__()
+        self.temperature = self._start(1, config.initial_temperature)
+        self.mean = self._start(action_dim, config.initial_mean_multiplier)
+        self.covariance = self._start(action_dim, config.initial_covariance_multiplier)
+        self.penalty = None if config.penalty_kl is None else self._start(1, config.initial_temperature)
+
+    @staticmethod
+    def _start(size: int, value: float) -> nn.Parameter:
+        return nn.Parameter(torch.full((size,), value + math.log(-math.expm1(-value))))
+
+    def values(self) -> dict[str, Tensor]:
+        return {name: F.softplus(parameter) for name, parameter in self.named_parameters()}
+
+
+class MPO(Learner):
+    """A Gaussian policy that follows the better ones among its own samples, at a measured pace."""
+
+    def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
+        super().__init__(spaces, config, streams)
+        assert isinstance(config.algo_kwargs, MPOConfig)
+        self.config = config.algo_kwargs
+        clip = self.config.max_grad_norm
+        self.model: MLPMPOModel = self.to_device(build_seeded(streams, lambda: MLPMPOModel(spaces, self.model_config)))
+        self.target = TargetNetwork(self.model)
+        self.duals: Duals = self.to_device(Duals(spaces.action_dim, self.config))
+        self.actor_optimizer = Optimizer(self.model.policy_network.parameters(), max_grad_norm=clip)
+        self.critic_optimizer = Optimizer(self.model.critics.parameters(), max_grad_norm=clip)
+        self.dual_optimizer = Optimizer(self.duals.parameters(), max_grad_norm=clip)
+        self.gradient_step = self.compiled(self._gradient_step, rows=self.config.batch_size)
+
+    def act(
+        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
+    ) -> Action:
+        return Action(self.model.act(obs, self.streams["exploration"] if explore else None))
+
+    def update(self, batch: Transitions) -> UpdateResult:
+        batch = batch.to(self.device)
+        self.actor_optimizer.set_learning_rate(self.scheduled(self.config.actor_learning_rate))
+        self.critic_optimizer.set_learning_rate(self.scheduled(self.config.critic_learning_rate))
+        self.dual_optimizer.set_learning_rate(self.scheduled(self.config.dual_learning_rate))
+        shape = (2, self.config.num_action_samples, *batch.actions.shape)
+        noise = torch.from_numpy(self.streams["policy_noise"].standard_normal(shape, dtype=np.float32))
+        metrics, errors = self.gradient_step(batch, noise.to(self.device))
+        self.updates += 1
+        return UpdateResult(metrics, errors.cpu().numpy() if self.config.prioritized else None)
+
+    def _gradient_step(self, batch: Transitions, noise: Tensor) -> tuple[Metrics, Tensor]:
+        """`noise` [2, S, B, A] makes the actions that are sampled at the next states, and at the states themselves."""
+        target_model = self.target.module
+        with torch.no_grad():
+            next_mean, next_log_std = target_model.actor(batch.next_obs)
+            next_q = target_model.q_value(batch.next_obs, next_mean + next_log_std.exp() * noise[0])
+            target = mpo_target(batch.rewards, batch.discounts, next_q)
+        q_values = self.model.q_values(batch.obs, batch.actions)
+        loss, metrics = critic_loss(q_values, target, batch.weights)
+        metrics["critic_grad_norm"] = self.critic_optimizer.step(loss)
+        metrics |= self._improve(batch.obs, noise[1])
+        self.target.follow(self.config.tau)
+        return metrics, td_errors(q_values, target)
+
+    def _improve(self, obs: Tensor, noise: Tensor) -> Metrics:
+        """E-step and M-step at the states of the batch; one backward pass for the policy and the duals."""
+        config, target_model = self.config, self.target.module
+        with torch.no_grad():
+            target_mean, target_log_std = target_model.actor(obs)
+            samples = target_mean + target_log_std.exp() * noise
+            sample_q = target_model.q_value(obs, samples)
+        duals = self.duals.values()
+        sample_weights = mpo_weights(sample_q, duals["temperature"])
+        temperature_loss = mpo_temperature_loss(sample_q, duals["temperature"], config.improvement_kl)
+        shares = sample_weights.detach()
+        # xlogy: a share of zero adds nothing, and not the NaN that it would be written out.
+        metrics = {"improvement_kl": torch.xlogy(shares, shares * len(samples)).sum(0).mean()}
+        if config.penalty_kl is not None:
+            outside = -torch.linalg.vector_norm(samples - samples.clamp(-1.0, 1.0), dim=-1)
+            sample_weights = sample_weights + mpo_weights(outside, duals["penalty"])
+            temperature_loss = temperature_loss + mpo_temperature_loss(outside, duals["penalty"], config.penalty_kl)
+        mean, log_std = self.model.actor(obs)
+        log_probs, mean_kl, covariance_kl = decoupled_gaussian(samples, mean, log_std, target_mean, target_log_std)
+        bounds = (
+            Bound(mean_kl, duals["mean"], config.mean_kl),
+            Bound(covariance_kl, duals["covariance"], config.covariance_kl),
+        )
+        loss, loss_metrics = mpo_loss(log_probs, sample_weights, temperature_loss, bounds)
+        actor_parameters, dual_parameters = self.actor_optimizer.parameters, self.dual_optimizer.parameters
+        gradients = [g.reshape(-1) for g in torch.autograd.grad(loss, [*actor_parameters, *dual_parameters])]
+        split = len(actor_parameters)
+        metrics["actor_grad_norm"] = self.actor_optimizer.apply(torch.cat(gradients[:split]))
+        self.dual_optimizer.apply(torch.cat(gradients[split:]))
+        self.dual_optimizer.vector.clamp_(min=DUAL_FLOOR)
+        return metrics | loss_metrics | {
+            "mean_kl": mean_kl.detach().mean(),
+            "covariance_kl": covariance_kl.detach().mean(),
+            "policy_std": log_std.detach().exp().mean(),
+            "temperature": duals["temperature"].detach().squeeze(),
+            "mean_multiplier": duals["mean"].detach().mean(),
+            "covariance_multiplier": duals["covariance"].detach().mean(),
+        }

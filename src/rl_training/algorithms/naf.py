@@ -1,0 +1,85 @@
+"""NAF: Q-learning for continuous actions, with a Q that is a parabola in the action.
+
+Gu et al. (2016), arXiv:1603.00748, algorithm 1 without imagination rollouts. Q(s, a) = V(s) + A(s, a) with
+A = -1/2 (a - mu)^T P (a - mu): the maximum over actions is V, and mu is where it is. There is no actor to train; the
+policy improves only because mu moves to where the parabola fits the targets best.
+
+Deviations: Gaussian noise by default (Ornstein-Uhlenbeck as an option, and as another noise shaped by P, wide along
+actions that hardly matter); uniform random actions during warm-up; no batch normalisation; mu, P and V share all
+hidden layers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.critics import td_errors
+from rl_training.algorithms.exploration import make_action_noise, precision_noise
+from rl_training.algorithms.learner import Action, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.streams import Streams
+from rl_training.algorithms.updates import Metrics, Optimizer, TargetNetwork
+from rl_training.config.naf import NAFConfig
+from rl_training.config.train import TrainConfig
+from rl_training.data.transitions import Transitions
+from rl_training.envs.spaces import Spaces
+from rl_training.models.mlp_naf import MLPNAFModel
+
+
+def naf_target(rewards: Tensor, discounts: Tensor, next_values: Tensor) -> Tensor:
+    """y = r + d * V'(s').   [B]   V' is the target network's; d is gamma^n, or 0 after termination."""
+    return rewards + discounts * next_values
+
+
+def naf_loss(q_values: Tensor, target: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Metrics]:
+    """mean w (Q(s, a) - y)^2.   All [B]; w are importance weights when replay is prioritised, else 1."""
+    errors = (q_values - target).square()
+    loss = (errors if weights is None else weights * errors).mean()
+    return loss, {"loss": loss.detach(), "q_mean": q_values.detach().mean(), "target_q_mean": target.mean()}
+
+
+class NAF(Learner):
+    """One network is actor, critic and target policy in one."""
+
+    def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
+        super().__init__(spaces, config, streams)
+        assert isinstance(config.algo_kwargs, NAFConfig)
+        self.config = config.algo_kwargs
+        self.model: MLPNAFModel = self.to_device(
+            build_seeded(streams, lambda: MLPNAFModel(spaces, self.model_config))
+        )
+        self.target = TargetNetwork(self.model)
+        self.optimizer = Optimizer(self.model.parameters(), max_grad_norm=self.config.max_grad_norm)
+        shaped = self.config.noise_type == "precision"
+        self.noise = None if shaped else make_action_noise(self.config.noise_type, self.config.exploration_noise)
+        self.gradient_step = self.compiled(self._gradient_step, rows=self.config.batch_size)
+
+    def act(
+        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
+    ) -> Action:
+        if not explore:
+            return Action(self.model.act(obs))
+        rng = self.streams["exploration"]
+        if self.noise is not None:
+            return Action(self.noise.apply(self.model.act(obs), rng, episode_starts))
+        means, factors = self.model.act_with_factor(obs)
+        return Action(np.clip(means + precision_noise(factors, self.config.exploration_noise, rng), -1.0, 1.0))
+
+    def update(self, batch: Transitions) -> UpdateResult:
+        batch = batch.to(self.device)
+        self.optimizer.set_learning_rate(self.scheduled(self.config.learning_rate))
+        metrics, errors = self.gradient_step(batch)
+        self.updates += 1
+        return UpdateResult(metrics, errors.cpu().numpy() if self.config.prioritized else None)
+
+    def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
+        with torch.no_grad():
+            target = naf_target(batch.rewards, batch.discounts, self.target.module.state_values(batch.next_obs))
+        q_values = self.model.q_values(batch.obs, batch.actions)
+        loss, metrics = naf_loss(q_values, target, batch.weights)
+        metrics["grad_norm"] = self.optimizer.step(loss)
+        self.target.follow(self.config.tau)
+        return metrics, td_errors(q_values[None], target)

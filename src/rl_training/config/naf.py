@@ -1,0 +1,23 @@
+"""Settings of NAF."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from rl_training.config.base import LearningRate, ReplayConfig, Tau, constant
+
+
+class NAFConfig(ReplayConfig):
+    learning_rate: LearningRate = constant(1e-3)
+    tau: Tau = 0.005
+    exploration_noise: float = Field(
+        0.1,
+        ge=0,
+        description="Deviation of the noise added to actions, which span -1 to 1; precision noise is multiplied by it.",
+    )
+    noise_type: Literal["gaussian", "ou", "precision"] = Field(
+        "gaussian",
+        description="Independent noise, correlated over time (Ornstein-Uhlenbeck), or wide where Q is flat.",
+    )

@@ -1,0 +1,43 @@
+"""The networks of MPO: a Gaussian policy on normalised actions, and a critic."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from rl_training.config.train import ModelConfig
+from rl_training.envs.spaces import Spaces
+from rl_training.models.mlp_continuous import LOG_STD_MAX, LOG_STD_MIN, ContinuousActorCritic
+
+
+class MLPMPOModel(ContinuousActorCritic):
+    """The mean is within [-1, 1]; samples are not, and count as the action at the bound that the env would get.
+
+    No tanh over the samples: MPO bounds mean and spread apart, and wants both in closed form.
+    """
+
+    def __init__(self, spaces: Spaces, config: ModelConfig):
+        super().__init__(spaces, config, num_critics=1, actor_outputs=2 * spaces.action_dim, tanh_actor=False)
+        self.initial_log_std = config.initial_log_std
+
+    def actor(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log-std of the policy, each [B, A]."""
+        mean, log_std = self.policy_network(self._input(obs)).split(self.action_dim, -1)
+        return mean.tanh(), (log_std + self.initial_log_std).clamp(LOG_STD_MIN, LOG_STD_MAX)
+
+    def q_values(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """[1, B] for actions [B, A], in bounds or not."""
+        return super().q_values(obs, actions.clamp(-1.0, 1.0))
+
+    def q_value(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """[B], or [S, B] for S actions at each of B states: obs [B, D], actions [S, B, A]."""
+        return super().q_value(obs.expand(*actions.shape[:-1], -1), actions.clamp(-1.0, 1.0))
+
+    def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        """Sampled actions as the env will get them, or without `rng` the mean."""
+        outputs = self.policy_outputs_numpy(obs)
+        mean = np.tanh(outputs[:, : self.action_dim])
+        if rng is None:
+            return mean
+        log_std = np.clip(outputs[:, self.action_dim :] + np.float32(self.initial_log_std), LOG_STD_MIN, LOG_STD_MAX)
+        return np.clip(mean + np.exp(log_std) * rng.standard_normal(mean.shape, dtype=np.float32), -1.0, 1.0)
