@@ -27,6 +27,8 @@ SMALL_SETTINGS = {
     "learning_starts": 20,
     "batch_size": 8,
     "buffer_size": 500,
+    "memory_size": 8,
+    "sequence_length": 8,
 }
 
 

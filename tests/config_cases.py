@@ -11,7 +11,7 @@ from rl_training.errors import ConfigError
 from rl_training.experiment.config import load_config
 
 BASE = {"algo": "ppo", "env_id": "CartPole-v1"}
-BUILT_IN = ["ppo", "a2c", "impala", "appo", "trpo", "ppg", "dqn", "ddpg", "td3", "sac"]
+BUILT_IN = ["ppo", "a2c", "impala", "appo", "trpo", "ppg", "recurrent_ppo", "dqn", "ddpg", "td3", "sac", "naf", "mpo"]
 
 
 def refused(source: Any, overrides: Any = ()) -> str:

@@ -95,7 +95,10 @@ def make_rollout(learner: Any, num_steps: int, seed: int, *, next_step_resets: b
     starts[0] = True
     starts[1:] = ~valid[:-1] if next_step_resets else ends[:-1]
     obs = rng.standard_normal((*shape, width)).astype(np.float32) * 2 + 1
-    chosen = [learner.act(row, explore=True) for row in obs]
+    chosen: list[Any] = []
+    for row, start in zip(obs, starts, strict=True):
+        memory = chosen[-1].memory if chosen else None
+        chosen.append(learner.act(row, explore=True, episode_starts=start, memory=memory))
     final_steps, final_envs = np.nonzero(truncated)
     return Rollout(
         obs=obs,
@@ -109,7 +112,7 @@ def make_rollout(learner: Any, num_steps: int, seed: int, *, next_step_resets: b
         final_steps=final_steps,
         final_envs=final_envs,
         final_obs=rng.standard_normal((len(final_steps), width)).astype(np.float32),
-        extras={"log_probs": np.stack([action.extras["log_probs"] for action in chosen])},
+        extras={name: np.stack([action.extras[name] for action in chosen]) for name in chosen[0].extras},
     )
 
 

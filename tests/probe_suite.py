@@ -33,9 +33,15 @@ ValueFunction = Callable[[torch.Tensor], torch.Tensor]  # [B, ...] -> [B]
 class Reader:
     """What a family of learners believes, and how to make it believe something else."""
 
+    loss = "{algo}_loss"  # the function of the algorithm's file that gets the values to regress to
+
     def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
         """V(s) under the learner's own policy, [B]."""
         raise NotImplementedError
+
+    def values_along(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        """V of the observations of one episode, in their order; only a learner with memory minds the order."""
+        return self.values(learner, obs)
 
     def action_values(self, learner: Any, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor | None:
         """Q(s, a) [B]; None where the learner has no such thing."""
@@ -83,6 +89,28 @@ class VTraceReader(ActorCriticReader):
         learner.model.evaluate_actions = evaluate_actions
 
 
+class RecurrentReader(ActorCriticReader):
+    """Values and actions for first observations of episodes; `values_along` one remembers what came before."""
+
+    def values_along(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        memory, values = None, []
+        for row in obs.numpy():
+            _, extras = learner.model.act(row[None], None, memory)
+            memory = extras["memory"]
+            values.append(extras["values"])
+        return torch.from_numpy(np.concatenate(values))
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        learner.model.value = lambda obs, memory=None: function(obs)
+        act = learner.model.act
+
+        def judged_act(obs: np.ndarray, *arguments: Any) -> Any:
+            actions, extras = act(obs, *arguments)
+            return actions, extras | {"values": function(torch.from_numpy(obs)).numpy()}
+
+        learner.model.act = judged_act
+
+
 class TrustRegionReader(ActorCriticReader):
     def assume_values(self, learner: Any, function: ValueFunction) -> None:
         super().assume_values(learner, function)
@@ -121,6 +149,31 @@ class SoftReader(DeterministicReader):
         return learner.model.q_values(obs, learner.model.actor(obs)[0].tanh()).amin(0)
 
 
+class ParabolaReader(Reader):
+    """NAF: the value of a state is an output of its own."""
+
+    def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        return learner.model.state_values(obs)
+
+    def action_values(self, learner: Any, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_values(obs, actions)
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        learner.target.module.state_values = function
+
+
+class SampledReader(DeterministicReader):
+    """MPO: targets average over actions of the target policy; `mpo_loss` is the policy's, the critic's is shared."""
+
+    loss = "critic_loss"
+
+    def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_value(obs, learner.model.actor(obs)[0])
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        learner.target.module.q_value = lambda obs, actions: function(obs).expand(len(actions), -1)
+
+
 @dataclass(frozen=True)
 class Subject:
     """An algorithm with settings under which it learns a probe in about a second."""
@@ -130,6 +183,7 @@ class Subject:
     steps: int
     num_envs: int = 4
     model: Mapping[str, Any] = field(default_factory=dict)
+    remembers: bool = False
 
 
 def _replay(**settings: Any) -> dict[str, Any]:
@@ -176,6 +230,14 @@ SUBJECTS: dict[str, Subject] = {
         steps=3500,
         model={"initial_log_std": -0.7},
     ),
+    "recurrent_ppo": Subject(
+        RecurrentReader(),
+        {"num_steps": 16, "minibatch_size": 32, "update_epochs": 4, "learning_rate": {"start": 1e-2, "end": 0.0}}
+        | {"sequence_length": 4, "memory_size": 16},
+        steps=3500,
+        model={"initial_log_std": -0.7},
+        remembers=True,
+    ),
     "dqn": Subject(
         QNetworkReader(), _replay(learning_rate=5e-3, tau=0.1, exploration=1.0, max_grad_norm=None), steps=750
     ),
@@ -196,6 +258,14 @@ SUBJECTS: dict[str, Subject] = {
         _replay(actor_learning_rate=2e-3, critic_learning_rate=1e-2, tau=0.1, temperature=1e-3),
         steps=750,
         model={"activation": "relu"},
+    ),
+    "naf": Subject(ParabolaReader(), _replay(learning_rate=1e-2, tau=0.1), steps=750),
+    "mpo": Subject(
+        SampledReader(),
+        _replay(actor_learning_rate=5e-3, critic_learning_rate=1e-2, tau=0.1, num_action_samples=10)
+        | {"mean_kl": 0.1, "covariance_kl": 0.05, "initial_covariance_multiplier": 1.0, "initial_temperature": 0.2},
+        steps=900,
+        model={"activation": "relu", "initial_log_std": -0.7},
     ),
 }
 
@@ -258,8 +328,11 @@ def train_on_probe(
 
 
 @torch.no_grad()
-def values_of(algo: str, learner: Learner, observations: Any) -> np.ndarray:
-    return subject(algo).reader.values(learner, torch.tensor(observations, dtype=torch.float32)).numpy()
+def values_of(algo: str, learner: Learner, observations: Any, *, episode: bool = False) -> np.ndarray:
+    """V of each observation on its own, or with `episode` of each after those before it."""
+    reader = subject(algo).reader
+    read = reader.values_along if episode else reader.values
+    return read(learner, torch.tensor(observations, dtype=torch.float32)).numpy()
 
 
 def greedy_env_actions(learner: Learner, observations: Any) -> np.ndarray:
@@ -275,7 +348,8 @@ def record_targets(
     module = import_module(type(learner).__module__)
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
     batches: list[Any] = []
-    loss, update = getattr(module, f"{algo}_loss"), learner.update
+    name = subject(algo).reader.loss.format(algo=algo)
+    loss, update = getattr(module, name), learner.update
 
     def watched_update(batch: Any) -> Any:
         batches[:] = [batch]
@@ -286,5 +360,5 @@ def record_targets(
         return loss(*arguments, **options)
 
     monkeypatch.setattr(learner, "update", watched_update)
-    monkeypatch.setattr(module, f"{algo}_loss", watched_loss)
+    monkeypatch.setattr(module, name, watched_loss)
     return seen

@@ -74,12 +74,18 @@ REPLAY = {"learning_starts": 20, "batch_size": 8, "buffer_size": 500}
 PRIORITIES = {"prioritized": True, "n_step": 3, "importance_exponent": {"start": 0.4, "end": 1.0}}
 ROLLOUT = {"num_steps": 10, "minibatch_size": 8, "update_epochs": 2}
 NORMALIZED = {"normalize_observations": True}
+NATIVE = {"vector_backend": "native"}
 
 # Eight rollouts in cycles of three: every checkpoint but one is in the middle of a cycle.
 PHASES = {"policy_phases": 3, "auxiliary_epochs": 2, "auxiliary_minibatch_size": 16}
 
+# Sequences are shorter than rollouts, and episodes than both: memory is carried, cut and emptied.
+MEMORY = {"sequence_length": 4, "memory_size": 6}
+
 CASES: dict[str, Case] = {
-    "ppo, native next-step envs": Case("ppo", num_envs=2, settings=ROLLOUT, options={"eval_every": 40}),
+    "ppo, native next-step envs": Case(
+        "ppo", num_envs=2, settings=ROLLOUT, options={**NATIVE, "eval_every": 40}
+    ),
     "ppo, box, everything normalised and scheduled": Case(
         "ppo",
         "Pendulum-v1",
@@ -104,7 +110,9 @@ CASES: dict[str, Case] = {
         settings={"normalize_rewards": True, "optimizer": "adam"},
         options={"env_kwargs": {"max_episode_steps": 15}},
     ),
-    "impala, native next-step envs": Case("impala", num_envs=2, settings={"num_steps": 8}, options={"eval_every": 40}),
+    "impala, native next-step envs": Case(
+        "impala", num_envs=2, settings={"num_steps": 8}, options={**NATIVE, "eval_every": 40}
+    ),
     "impala, box, minibatches of envs": Case(
         "impala",
         "Pendulum-v1",
@@ -128,7 +136,9 @@ CASES: dict[str, Case] = {
         },
         options={"env_kwargs": {"max_episode_steps": 15}},
     ),
-    "trpo, native next-step envs": Case("trpo", num_envs=2, settings=ROLLOUT, options={"eval_every": 40}),
+    "trpo, native next-step envs": Case(
+        "trpo", num_envs=2, settings=ROLLOUT, options={**NATIVE, "eval_every": 40}
+    ),
     "trpo, box, everything normalised and scheduled": Case(
         "trpo",
         "Pendulum-v1",
@@ -138,7 +148,7 @@ CASES: dict[str, Case] = {
         options={"env_kwargs": {"max_episode_steps": 15}},
     ),
     "trpo, several knobs": Case("trpo", "callable:TwoKnobs", num_envs=3, settings=ROLLOUT, env=TwoKnobs),
-    "ppg, native next-step envs": Case("ppg", num_envs=2, settings={**ROLLOUT, **PHASES}),
+    "ppg, native next-step envs": Case("ppg", num_envs=2, settings={**ROLLOUT, **PHASES}, options=NATIVE),
     "ppg, box, everything normalised and scheduled": Case(
         "ppg",
         "Pendulum-v1",
@@ -153,6 +163,32 @@ CASES: dict[str, Case] = {
         },
         options={"env_kwargs": {"max_episode_steps": 15}},
     ),
+    "recurrent_ppo, native next-step envs, velocities masked": Case(
+        "recurrent_ppo",
+        num_envs=2,
+        settings={**ROLLOUT, **MEMORY},
+        options={**NATIVE, "eval_every": 40, "env_kwargs": {"mask_velocity": True}},
+    ),
+    "recurrent_ppo, box, everything normalised and scheduled, shared memory": Case(
+        "recurrent_ppo",
+        "Pendulum-v1",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={
+            **ROLLOUT,
+            **MEMORY,
+            "cell": "gru",
+            "memory_layers": 2,
+            "shared_memory": True,
+            "normalize_rewards": True,
+            "learning_rate": {"start": 1e-2, "end": 0.0},
+            "clip_range": {"start": 0.3, "end": 0.1},
+        },
+        options={"env_kwargs": {"max_episode_steps": 15, "mask_velocity": True}},
+    ),
+    "recurrent_ppo, several knobs": Case(
+        "recurrent_ppo", "callable:TwoKnobs", num_envs=3, settings={**ROLLOUT, **MEMORY}, env=TwoKnobs
+    ),
     "dqn, one env, a buffer that overflows": Case(
         "dqn", settings={**REPLAY, "buffer_size": 50, "target_update_every": 30}, options={"eval_every": 40}
     ),
@@ -161,6 +197,7 @@ CASES: dict[str, Case] = {
         num_envs=2,
         model=NORMALIZED,
         settings={**REPLAY, **PRIORITIES, "double": True, "dueling": True, "tau": 0.1, "train_frequency": 3},
+        options=NATIVE,
     ),
     "dqn, priorities in a buffer that overflows": Case(
         "dqn", num_envs=3, settings={**REPLAY, **PRIORITIES, "buffer_size": 60}, options={"vector_backend": "sync"}
@@ -183,6 +220,22 @@ CASES: dict[str, Case] = {
     ),
     "sac, fixed temperature, priorities": Case(
         "sac", "Pendulum-v1", steps=100, model=NORMALIZED, settings={**REPLAY, **PRIORITIES, "temperature": 0.2}
+    ),
+    "naf, correlated noise": Case(
+        "naf",
+        "Pendulum-v1",
+        num_envs=2,
+        settings={**REPLAY, "noise_type": "ou", "train_frequency": 3},
+        options={"env_kwargs": {"max_episode_steps": 15}},
+    ),
+    "naf, noise shaped by the precision, priorities and three steps": Case(
+        "naf", "Pendulum-v1", steps=100, model=NORMALIZED, settings={**REPLAY, **PRIORITIES, "noise_type": "precision"}
+    ),
+    "mpo, two envs, pulled back inside": Case(
+        "mpo", "Pendulum-v1", steps=100, num_envs=2, settings={**REPLAY, "num_action_samples": 4, "penalty_kl": 1e-3}
+    ),
+    "mpo, priorities and three steps": Case(
+        "mpo", "Pendulum-v1", steps=100, model=NORMALIZED, settings={**REPLAY, **PRIORITIES, "num_action_samples": 4}
     ),
 }
 

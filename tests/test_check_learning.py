@@ -40,13 +40,15 @@ def test_every_target_has_a_preset_that_keeps_to_its_budget(script: ModuleType) 
     for row in rows:
         config = load_config(row["preset"])
         assert config.total_timesteps <= row["budget"], row["preset"]
-        assert row["floor"] <= row["bar"], row["preset"]
+        assert "must_stay_below" in row or row["floor"] <= row["bar"], row["preset"]
+        assert ("must_stay_below" in row) != ("floor" in row or "bar" in row), row["preset"]
 
 
 def test_every_packaged_preset_has_a_target(script: ModuleType, project_root: Path) -> None:
     folder = project_root / "src" / "rl_training" / "assets" / "configs"
     presets = {path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")}
-    algorithms = {"ppo", "a2c", "impala", "appo", "trpo", "ppg", "dqn", "ddpg", "td3", "sac"}
+    algorithms = {"ppo", "a2c", "impala", "appo", "trpo", "ppg", "recurrent_ppo"}
+    algorithms |= {"dqn", "ddpg", "td3", "sac", "naf", "mpo"}
     assert {name for name in presets if name.split("/")[0] in algorithms} <= {
         row["preset"] for row in script.load_targets()
     }
@@ -66,6 +68,18 @@ def test_verdict_needs_four_seeds_of_five_at_the_floor_and_the_median_at_the_bar
     script: ModuleType, returns: list[float], expected: bool
 ) -> None:
     assert script.passes(ROW, returns) is expected
+
+
+@pytest.mark.parametrize(("returns", "expected"), [([45.0, 150.0, 46.0], True), ([45.0, 45.0, 151.0], False)])
+def test_a_control_passes_when_every_seed_stays_below_its_ceiling(
+    script: ModuleType, returns: list[float], expected: bool
+) -> None:
+    row = {"preset": "ppo/cartpole_masked", "budget": 100_000, "must_stay_below": 150, "peer": "45"}
+    assert script.passes(row, returns) is expected
+    entry = script.summarise(row, [score(value, reached=None) for value in returns])
+    line = script.markdown([entry], 3).splitlines()[2]
+    assert "| - | - | stay <= 150 | 45 |" in line and line.endswith("| pass |" if expected else "| MISS |")
+    assert script.floor_of("ppo/cartpole_masked") == float("inf")
 
 
 def test_summary_has_median_spread_and_steps_to_floor_over_the_seeds_that_got_there(script: ModuleType) -> None:

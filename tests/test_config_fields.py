@@ -24,6 +24,7 @@ OUT_OF_RANGE: dict[str, list[float]] = {
     "checkpoint_every": [-1],
     "keep_checkpoints": [0],
     "observation_clip": [0.0],
+    "encoder_size": [0],
     "gamma": [0.0, 1.001],
     "max_grad_norm": [0.0],
     "reward_scale": [0.0],
@@ -68,6 +69,14 @@ OUT_OF_RANGE: dict[str, list[float]] = {
     "target_noise_clip": [-0.1],
     "temperature": [0.0],
     "initial_temperature": [0.0],
+    "dual_learning_rate": [-1e-9],
+    "num_action_samples": [0],
+    "improvement_kl": [0.0],
+    "mean_kl": [0.0],
+    "covariance_kl": [0.0],
+    "penalty_kl": [0.0],
+    "initial_mean_multiplier": [0.0],
+    "initial_covariance_multiplier": [0.0],
     "max_kl": [-1e-9],
     "damping": [-0.1],
     "conjugate_gradient_steps": [0],
@@ -78,6 +87,9 @@ OUT_OF_RANGE: dict[str, list[float]] = {
     "auxiliary_minibatch_size": [0],
     "auxiliary_learning_rate": [-1e-9],
     "clone_coef": [-0.1],
+    "memory_size": [0],
+    "memory_layers": [0],
+    "sequence_length": [0],
 }
 UNBOUNDED = {"initial_log_std", "target_entropy"}
 

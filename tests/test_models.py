@@ -23,6 +23,8 @@ from rl_training.models.mlp_continuous import (
     MLPDeterministicActorCritic,
     MLPSquashedGaussianActorCritic,
 )
+from rl_training.models.mlp_mpo import MLPMPOModel
+from rl_training.models.mlp_naf import MLPNAFModel
 from rl_training.models.mlp_ppg import MLPPPGModel
 from rl_training.models.mlp_q import MLPQNetwork
 from rl_training.models.policy import PolicyModel
@@ -40,6 +42,8 @@ MODELS: dict[str, Build] = {
     "ppg_box": lambda config: MLPPPGModel(SPACES["box"], config),
     "q_network": lambda config: MLPQNetwork(SPACES["discrete"], config),
     "q_network_dueling": lambda config: MLPQNetwork(SPACES["discrete"], config, dueling=True),
+    "naf": lambda config: MLPNAFModel(SPACES["box"], config),
+    "mpo": lambda config: MLPMPOModel(SPACES["box"], config),
     "deterministic": lambda config: MLPDeterministicActorCritic(SPACES["box"], config, num_critics=2),
     "squashed_gaussian": lambda config: MLPSquashedGaussianActorCritic(SPACES["box"], config),
 }
@@ -63,7 +67,7 @@ def torch_outputs(model: Any, obs: np.ndarray = OBS) -> np.ndarray:
             return model.policy(rows).numpy()
         if isinstance(model, MLPQNetwork):
             return model.q_values(rows).numpy()
-        if isinstance(model, MLPDeterministicActorCritic):
+        if isinstance(model, (MLPDeterministicActorCritic, MLPNAFModel)):
             return model.actor(rows).numpy()
         return torch.cat(model.actor(rows), -1).numpy()
 
@@ -80,8 +84,19 @@ def assert_acts_as_torch_says(model: Any) -> None:
         np.testing.assert_allclose(extras["log_probs"], expected_log_probs, atol=1e-5)
     elif isinstance(model, MLPQNetwork):
         np.testing.assert_array_equal(model.greedy_actions(OBS), expected.argmax(1))
-    elif isinstance(model, MLPDeterministicActorCritic):
+    elif isinstance(model, (MLPDeterministicActorCritic, MLPNAFModel)):
         np.testing.assert_allclose(model.act(OBS), expected, atol=1e-5)
+        if isinstance(model, MLPNAFModel):
+            actions, factors = model.act_with_factor(OBS)
+            np.testing.assert_allclose(actions, expected, atol=1e-5)
+            with torch.no_grad():
+                np.testing.assert_allclose(factors, model.factor(ROWS), rtol=1e-4, atol=1e-5)
+    elif isinstance(model, MLPMPOModel):
+        mean, log_std = np.split(expected, 2, 1)
+        np.testing.assert_allclose(model.act(OBS), mean, atol=1e-5)
+        noise = np.random.default_rng(1).standard_normal(mean.shape, dtype=np.float32)
+        sampled = np.clip(mean + np.exp(log_std) * noise, -1.0, 1.0)
+        np.testing.assert_allclose(model.act(OBS, np.random.default_rng(1)), sampled, atol=1e-4)
     else:
         mean, log_std = np.split(expected, 2, 1)
         np.testing.assert_allclose(model.act(OBS), np.tanh(mean), atol=1e-5)
@@ -97,7 +112,8 @@ def learn_a_little(model: Any, optimizer: Optimizer) -> None:
     optimizer.set_learning_rate(0.05)
     outputs = model.policy(ROWS) if isinstance(model, PolicyModel) else None
     if outputs is None:
-        outputs = model.q_values(ROWS) if isinstance(model, MLPQNetwork) else model.policy_network(ROWS)
+        acting = model.network if isinstance(model, MLPNAFModel) else getattr(model, "policy_network", None)
+        outputs = model.q_values(ROWS) if acting is None else acting(ROWS)
     # Every parameter takes part, so that the gradient of all of them exists.
     optimizer.step(outputs.square().mean() + sum(p.square().sum() for p in model.parameters()) * 0.01)
 

@@ -87,7 +87,7 @@ def test_a_normalizer_is_made_only_when_asked_for() -> None:
     assert make_normalizer((2,), learner.model_config) is None
 
 
-@pytest.mark.parametrize("algo", ["ppo", "a2c", "impala", "appo", "trpo", "ppg"])
+@pytest.mark.parametrize("algo", ["ppo", "a2c", "impala", "appo", "trpo", "ppg", "recurrent_ppo"])
 def test_update_takes_in_each_valid_observation_once_and_after_learning(algo: str) -> None:
     settings = {"minibatch_size": 8, "update_epochs": 3} if algo == "ppo" else {}
     learner = make_learner(algo, model={"normalize_observations": True}, **settings)

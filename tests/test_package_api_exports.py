@@ -17,6 +17,7 @@ from rl_training.experiment.registry import get_learner
 from tiny_runs import EVERY_ALGORITHM, class_name
 
 PACKAGES = ["rl_training", "rl_training.api", "rl_training.algorithms", "rl_training.models", "rl_training.envs"]
+PACKAGES += ["rl_training.contrib"]
 
 
 @EVERY_ALGORITHM

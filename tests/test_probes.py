@@ -36,8 +36,10 @@ ON_POLICY = [algo for algo in ALGORITHMS if issubclass(get_config_class(algo), O
 REPLAY = [algo for algo in ALGORITHMS if issubclass(get_config_class(algo), ReplayConfig)]
 
 
-def assert_values(algo: str, learner: Any, observations: Any, expected: Any, tolerance: float = TOLERANCE) -> None:
-    np.testing.assert_allclose(values_of(algo, learner, observations), expected, atol=tolerance)
+def assert_values(
+    algo: str, learner: Any, observations: Any, expected: Any, tolerance: float = TOLERANCE, *, episode: bool = False
+) -> None:
+    np.testing.assert_allclose(values_of(algo, learner, observations, episode=episode), expected, atol=tolerance)
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
@@ -64,7 +66,7 @@ def test_the_value_depends_on_the_observation(algo: str) -> None:
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_a_reward_one_step_away_is_discounted_once(algo: str) -> None:
     learner = train_on_probe(algo, probes.DelayedRewardProbe, continuous=action_kinds(algo)[0], seed=2)
-    assert_values(algo, learner, [[0.0], [1.0]], [GAMMA, 1.0])
+    assert_values(algo, learner, [[0.0], [1.0]], [GAMMA, 1.0], episode=True)
 
 
 @pytest.mark.parametrize("good_action", [0, 1])
@@ -101,11 +103,12 @@ def test_a_time_limit_is_not_an_end(algo: str, terminal: bool, mode: AutoresetMo
         mode=mode,
         length=length,
         terminal=terminal,
+        surprising=subject(algo).remembers and not terminal,
         continuous=action_kinds(algo)[-1],
     )
     left = length - np.arange(length)
     expected = (1 - GAMMA**left) / (1 - GAMMA) if terminal else np.full(length, 1 / (1 - GAMMA))
-    assert_values(algo, learner, np.eye(length), expected, tolerance=TOLERANCE / (1 - GAMMA))
+    assert_values(algo, learner, np.eye(length), expected, TOLERANCE / (1 - GAMMA), episode=True)
 
 
 @BOTH_MODES
@@ -114,7 +117,7 @@ def test_a_reset_is_not_a_step(algo: str, mode: AutoresetMode) -> None:
     learner = train_on_probe(
         algo, probes.AutoresetCanaryProbe, mode=mode, length=2, continuous=action_kinds(algo)[-1]
     )
-    assert_values(algo, learner, [[1.0], [2.0]], [1.0 + GAMMA * 2.0, 2.0], tolerance=0.1)
+    assert_values(algo, learner, [[1.0], [2.0]], [1.0 + GAMMA * 2.0, 2.0], tolerance=0.1, episode=True)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

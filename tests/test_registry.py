@@ -17,9 +17,12 @@ from rl_training.experiment.config import load_config
 @pytest.mark.parametrize("algo", BUILT_IN)
 def test_table_follows_one_naming_rule(algo):
     entry = registry.ALGORITHMS[algo]
-    assert entry.config == f"rl_training.config.{algo}:{algo.upper()}Config"
+    # What is spelled out in capitals stays so; a word before it is written as a word.
+    name = {"recurrent_ppo": "RecurrentPPO"}.get(algo, algo.upper())
+    room = "contrib" if algo == "recurrent_ppo" else "algorithms"
+    assert entry.config == f"rl_training.config.{algo}:{name}Config"
     assert entry.spec == f"rl_training.runtime.{algo}_trainer:{algo.upper()}_SPEC"
-    assert entry.learner == f"rl_training.algorithms.{algo}:{algo.upper()}"
+    assert entry.learner == f"rl_training.{room}.{algo}:{name}"
     config_class = registry.get_config_class(algo)
     assert issubclass(config_class, AlgorithmConfig) and issubclass(config_class, StrictModel)
 

@@ -57,6 +57,7 @@ def tiny_settings(algorithm: str, output_dir: Path | str, **settings: Any) -> di
     if issubclass(get_config_class(algorithm), OnPolicyConfig):
         family = {"num_steps": 16, "minibatch_size": 8, "update_epochs": 2}
         family |= {"policy_phases": 2, "auxiliary_epochs": 2, "auxiliary_minibatch_size": 8}
+        family |= {"sequence_length": 4, "memory_size": 8}
     run = {"output_dir": str(output_dir), "total_timesteps": STEPS, "log_every": 16, "eval_episodes": 1}
     own = {name: value for name, value in family.items() if name in fields}
     return {**run, "hidden_sizes": (8,), **own, **settings}
@@ -95,7 +96,9 @@ def run_reference_script(
     script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> str:
     """Run an example as a user would, for the few steps that the preset needs to begin learning; what it prints."""
-    algorithm, env, _ = script.split("_")
+    # The longest name that fits: recurrent_ppo_... is not of an algorithm called recurrent.
+    algorithm = max((name for name in ALGORITHMS if script.startswith(f"{name}_")), key=len)
+    env = script.removeprefix(f"{algorithm}_").removesuffix("_reference.py")
     preset = load_config(f"{algorithm}/{env}")
     steps = getattr(preset.algo_kwargs, "learning_starts", 0) + 4 * getattr(preset.algo_kwargs, "train_frequency", 64)
     options = ["--total-timesteps", str(steps), "--seed", "3", "--output-dir", str(tmp_path)]

@@ -8,7 +8,22 @@ from typing import TYPE_CHECKING, Any
 from rl_training._version import __version__
 
 if TYPE_CHECKING:
-    from rl_training.api.algorithms import A2C, APPO, DDPG, DQN, IMPALA, PPG, PPO, SAC, TD3, TRPO, load
+    from rl_training.api.algorithms import (
+        A2C,
+        APPO,
+        DDPG,
+        DQN,
+        IMPALA,
+        MPO,
+        NAF,
+        PPG,
+        PPO,
+        SAC,
+        TD3,
+        TRPO,
+        RecurrentPPO,
+        load,
+    )
     from rl_training.config.train import TrainConfig
     from rl_training.errors import RLTrainingError
     from rl_training.experiment.config import load_config
@@ -21,6 +36,8 @@ __all__ = [
     "DDPG",
     "DQN",
     "IMPALA",
+    "MPO",
+    "NAF",
     "PPG",
     "PPO",
     "SAC",
@@ -28,6 +45,7 @@ __all__ = [
     "TRPO",
     "ExperimentManager",
     "RLTrainingError",
+    "RecurrentPPO",
     "TrainConfig",
     "__version__",
     "evaluate_checkpoint",

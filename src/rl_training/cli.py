@@ -205,6 +205,9 @@ def predict(
     obs: Annotated[
         str | None, typer.Option("--obs", metavar="JSON", help="An observation, or a list of them; else stdin.")
     ] = None,
+    episode: Annotated[
+        bool, typer.Option("--episode", help="The list is one episode, in its order: a policy with memory remembers.")
+    ] = False,
     checkpoint: Checkpoint = None,
     stochastic: Stochastic = False,
     output_dir: OutputDir = RUNS,
@@ -223,11 +226,17 @@ def predict(
 
     from rl_training.experiment.registry import get_spec
     from rl_training.runtime import workflows
+    from rl_training.runtime.agent import predict_episode
 
     with output.stdout_reserved():
         agent = workflows.agent_of(path)
         observation = to_observation(value, agent.spaces, name)
-        action, _ = get_spec(agent.config.algo).predict(agent, observation, deterministic=not stochastic)
+        if episode:
+            if not agent.spaces.is_batched(observation):
+                raise ConfigError(f"{name}: --episode takes a list of observations, this is one")
+            action = predict_episode(agent, observation, deterministic=not stochastic)
+        else:
+            action, _ = get_spec(agent.config.algo).predict(agent, observation, deterministic=not stochastic)
     output.print_json({"action": action.tolist()} if as_json else action.tolist())
 
 

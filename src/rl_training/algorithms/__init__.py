@@ -12,19 +12,40 @@ if TYPE_CHECKING:
     from rl_training.algorithms.dqn import DQN
     from rl_training.algorithms.impala import IMPALA
     from rl_training.algorithms.learner import Learner, UpdateResult
+    from rl_training.algorithms.mpo import MPO
+    from rl_training.algorithms.naf import NAF
     from rl_training.algorithms.ppg import PPG
     from rl_training.algorithms.ppo import PPO
     from rl_training.algorithms.sac import SAC
     from rl_training.algorithms.td3 import TD3
     from rl_training.algorithms.trpo import TRPO
+    from rl_training.contrib.recurrent_ppo import RecurrentPPO
 
-__all__ = ["A2C", "APPO", "DDPG", "DQN", "IMPALA", "PPG", "PPO", "SAC", "TD3", "TRPO", "Learner", "UpdateResult"]
+__all__ = [
+    "A2C",
+    "APPO",
+    "DDPG",
+    "DQN",
+    "IMPALA",
+    "MPO",
+    "NAF",
+    "PPG",
+    "PPO",
+    "SAC",
+    "TD3",
+    "TRPO",
+    "Learner",
+    "RecurrentPPO",
+    "UpdateResult",
+]
 
 
 def __getattr__(name: str) -> Any:
     # On demand: torch takes long to import.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "RecurrentPPO":
+        return import_module("rl_training.contrib.recurrent_ppo").RecurrentPPO
     home = "learner" if name in ("Learner", "UpdateResult") else name.lower()
     return getattr(import_module(f"{__name__}.{home}"), name)
 

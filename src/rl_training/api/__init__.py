@@ -6,10 +6,41 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rl_training.api.algorithms import A2C, APPO, DDPG, DQN, IMPALA, PPG, PPO, SAC, TD3, TRPO, load
+    from rl_training.api.algorithms import (
+        A2C,
+        APPO,
+        DDPG,
+        DQN,
+        IMPALA,
+        MPO,
+        NAF,
+        PPG,
+        PPO,
+        SAC,
+        TD3,
+        TRPO,
+        RecurrentPPO,
+        load,
+    )
     from rl_training.api.managed import ManagedAlgorithm
 
-__all__ = ["A2C", "APPO", "DDPG", "DQN", "IMPALA", "PPG", "PPO", "SAC", "TD3", "TRPO", "ManagedAlgorithm", "load"]
+__all__ = [
+    "A2C",
+    "APPO",
+    "DDPG",
+    "DQN",
+    "IMPALA",
+    "MPO",
+    "NAF",
+    "PPG",
+    "PPO",
+    "SAC",
+    "TD3",
+    "TRPO",
+    "ManagedAlgorithm",
+    "RecurrentPPO",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.api.managed import Env, ManagedAlgorithm
+from rl_training.contrib.api import RecurrentPPO as RecurrentPPO
 from rl_training.experiment.registry import get_learner
 from rl_training.runtime.checkpoint import read_manifest, resolve_checkpoint
 
@@ -68,6 +69,18 @@ class SAC(ManagedAlgorithm):
     """Soft actor-critic, for continuous actions (Haarnoja et al., 2018)."""
 
     algorithm = "sac"
+
+
+class NAF(ManagedAlgorithm):
+    """Normalised advantage functions: Q-learning for continuous actions (Gu et al., 2016)."""
+
+    algorithm = "naf"
+
+
+class MPO(ManagedAlgorithm):
+    """Maximum a posteriori policy optimisation, for continuous actions (Abdolmaleki et al., 2018)."""
+
+    algorithm = "mpo"
 
 
 def managed_class(algorithm: str) -> type[ManagedAlgorithm]:

@@ -12,10 +12,11 @@ from pydantic.fields import FieldInfo
 
 from rl_training.config.base import AlgorithmConfig, Schedule, Within
 from rl_training.errors import ConfigError
-from rl_training.experiment.registry import get_config_class
+from rl_training.experiment.registry import ALGORITHMS, get_config_class
 
 LONGEST_VALUE = 60
 LONGEST_DESCRIPTION = 90
+MEMORY_WORDS = ("lstm", "gru", "recurrent", "memory")
 NOUNS = {int: "integer", float: "number", str: "text", bool: "true or false", type(None): "null"}
 
 
@@ -169,12 +170,24 @@ def _nearest(key: str, root: type[BaseModel], algo: Any) -> str:
     for section, model in known_sections.items():
         for known in model.model_fields:
             places.setdefault(known, []).append(_dotted(section, known))
+    if (owners := _owners(name, algo)) is not None:
+        return owners
     close = difflib.get_close_matches(name.lower(), places, n=1)
     if close:
         # The same name may stand in two places: the one in the section the user wrote in is meant.
         best = min(places[close[0]], key=lambda place: place.rpartition(".")[0] != prefix)
         return f", did you mean {best}?"
     return f", {prefix or 'the top level'} takes {', '.join(here.model_fields)}"
+
+
+def _owners(name: str, algo: Any) -> str | None:
+    """What to say about a setting that other algorithms have; a memory is never a mode of one without."""
+    if not isinstance(algo, str) or algo not in ALGORITHMS:
+        return None
+    owners = [other for other in ALGORITHMS if name in get_config_class(other).model_fields]
+    if not owners and any(word in name.lower() for word in MEMORY_WORDS):
+        owners = ["recurrent_ppo"]
+    return f", algo {' or '.join(owners)} has it" if owners and algo not in owners else None
 
 
 def _explained(field: FieldInfo) -> str:

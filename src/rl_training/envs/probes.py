@@ -152,18 +152,24 @@ class TimeLimitRingProbe(Probe):
 
     Cut by a time limit, V = 1 / (1 - g) everywhere; with `terminal`,
     V(k) = (1 - g ** (length - k)) / (1 - g). Fails when truncation and termination are confused.
+
+    With `surprising` any later round may also be the last. A policy with memory needs that: if the limit always came
+    after the same history, none that goes beyond would ever be learned from, and nothing would say what it is worth.
     """
 
-    def __init__(self, length: int = 8, *, terminal: bool = False, continuous: bool = False) -> None:
+    def __init__(
+        self, length: int = 8, *, terminal: bool = False, surprising: bool = False, continuous: bool = False
+    ) -> None:
         super().__init__(observation_size=length, continuous=continuous)
         self.length = length
         self.terminal = terminal
+        self.surprising = surprising
 
     def start(self) -> Sequence[float]:
         return self._state(0)
 
     def advance(self, action: Any) -> Outcome:
-        over = self.elapsed == self.length
+        over = self.elapsed % self.length == 0 and not (self.surprising and self.np_random.random() < 0.5)
         state = self._state(self.elapsed % self.length)
         return state, 1.0, over and self.terminal, over and not self.terminal
 
@@ -205,6 +211,41 @@ class EnvIndexProbe(Probe):
 
     def advance(self, action: Any) -> Outcome:
         return [float(self.index)], float(self.index), True, False
+
+
+class CueMemoryProbe(Probe):
+    """A cue, -1 or +1, is shown once; `delay` blank steps later (and only then) action 0 or 1 must match it.
+
+    Reward 1 for the match, 0 else. Without memory nothing beats 1/2. Fails when memory is lost, or not trained through.
+    """
+
+    def __init__(self, delay: int = 3) -> None:
+        super().__init__(observation_size=2)
+        self.delay = delay
+
+    def start(self) -> Sequence[float]:
+        self.cue = float(self.np_random.choice([-1.0, 1.0]))
+        return [self.cue, 0.0]
+
+    def advance(self, action: Any) -> Outcome:
+        over = self.elapsed == self.delay + 1
+        right = int(action) == int(self.cue > 0)
+        return [0.0, float(self.elapsed == self.delay)], float(over and right), over, False
+
+
+class CueRingProbe(Probe):
+    """A cue, -1 or +1, is shown once and pays itself at every step, also beyond the time limit: V = cue / (1 - g).
+
+    Any step may be the last. Fails when the value behind a time limit is taken without the memory of what led there:
+    that is 0 on average.
+    """
+
+    def start(self) -> Sequence[float]:
+        self.cue = float(self.np_random.choice([-1.0, 1.0]))
+        return [self.cue]
+
+    def advance(self, action: Any) -> Outcome:
+        return [0.0], self.cue, False, bool(self.np_random.random() < 0.25)
 
 
 def probe_vector_env(

@@ -60,6 +60,11 @@ ALGORITHMS: dict[str, Entry] = {
         spec="rl_training.runtime.ppg_trainer:PPG_SPEC",
         learner="rl_training.algorithms.ppg:PPG",
     ),
+    "recurrent_ppo": Entry(
+        config="rl_training.config.recurrent_ppo:RecurrentPPOConfig",
+        spec="rl_training.runtime.recurrent_ppo_trainer:RECURRENT_PPO_SPEC",
+        learner="rl_training.contrib.recurrent_ppo:RecurrentPPO",
+    ),
     "dqn": Entry(
         config="rl_training.config.dqn:DQNConfig",
         spec="rl_training.runtime.dqn_trainer:DQN_SPEC",
@@ -79,6 +84,16 @@ ALGORITHMS: dict[str, Entry] = {
         config="rl_training.config.sac:SACConfig",
         spec="rl_training.runtime.sac_trainer:SAC_SPEC",
         learner="rl_training.algorithms.sac:SAC",
+    ),
+    "naf": Entry(
+        config="rl_training.config.naf:NAFConfig",
+        spec="rl_training.runtime.naf_trainer:NAF_SPEC",
+        learner="rl_training.algorithms.naf:NAF",
+    ),
+    "mpo": Entry(
+        config="rl_training.config.mpo:MPOConfig",
+        spec="rl_training.runtime.mpo_trainer:MPO_SPEC",
+        learner="rl_training.algorithms.mpo:MPO",
     ),
 }
 

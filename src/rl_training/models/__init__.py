@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rl_training.models.mlp_actor_critic import MLPActorCritic
     from rl_training.models.mlp_continuous import MLPDeterministicActorCritic, MLPSquashedGaussianActorCritic
+    from rl_training.models.mlp_mpo import MLPMPOModel
+    from rl_training.models.mlp_naf import MLPNAFModel
     from rl_training.models.mlp_ppg import MLPPPGModel
     from rl_training.models.mlp_q import MLPQNetwork
 
 _HOMES = {
     "MLPActorCritic": "mlp_actor_critic",
     "MLPDeterministicActorCritic": "mlp_continuous",
+    "MLPMPOModel": "mlp_mpo",
+    "MLPNAFModel": "mlp_naf",
     "MLPPPGModel": "mlp_ppg",
     "MLPQNetwork": "mlp_q",
     "MLPSquashedGaussianActorCritic": "mlp_continuous",
@@ -22,6 +26,8 @@ _HOMES = {
 __all__ = [
     "MLPActorCritic",
     "MLPDeterministicActorCritic",
+    "MLPMPOModel",
+    "MLPNAFModel",
     "MLPPPGModel",
     "MLPQNetwork",
     "MLPSquashedGaussianActorCritic",

@@ -104,9 +104,23 @@ def predict(
 ) -> tuple[Any, Any]:
     """Actions in the env's own units for one raw observation or a batch of them, and the next memory."""
     batched = agent.spaces.is_batched(observation)
-    encoded = agent.spaces.encode(observation if batched else [observation])
-    action = agent.learner.act(
-        np.ascontiguousarray(encoded), explore=not deterministic, episode_starts=episode_start, memory=state
-    )
+    encoded = np.ascontiguousarray(agent.spaces.encode(observation if batched else [observation]))
+    starts = None if episode_start is None else np.broadcast_to(np.asarray(episode_start, bool), len(encoded))
+    action = agent.learner.act(encoded, explore=not deterministic, episode_starts=starts, memory=state)
     env_actions = agent.spaces.to_env_actions(action.actions)
     return (env_actions if batched else env_actions[0]), action.memory
+
+
+def predict_episode(agent: Agent, observations: Any, *, deterministic: bool = True) -> np.ndarray:
+    """Actions for raw observations that follow each other, from the first of an episode; memory is carried along."""
+    encoded, actions, memory = agent.spaces.encode(observations), [], None
+    for step, row in enumerate(encoded):
+        action = agent.learner.act(
+            np.ascontiguousarray(row[None]),
+            explore=not deterministic,
+            episode_starts=np.array([step == 0]),
+            memory=memory,
+        )
+        memory = action.memory
+        actions.append(agent.spaces.to_env_actions(action.actions)[0])
+    return np.stack(actions)

@@ -1,0 +1,144 @@
+"""Recurrent PPO: PPO for envs that do not show everything, with an LSTM or GRU as its memory.
+
+The losses are PPO's: Schulman, Wolski, Dhariwal, Radford, Klimov (2017), arXiv:1707.06347. A memory in an
+actor-critic that is trained on pieces of trajectories is that of Mnih et al. (2016), arXiv:1602.01783, section 4.
+
+Deviations from PPO, all for the memory's sake: a minibatch is made of whole sequences (`RecurrentRolloutBuffer` has
+the one rule of how they are cut), each begun with the memory that the policy had there when it acted; values are those
+of the critic as it acted; where an episode is cut by its time limit, or by the rollout's end, the bootstrap is the
+value of the observation that really followed, WITH the memory that led to it. Gradients end where a sequence begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.learner import Action, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.on_policy import PolicyBatch, ReturnNormalizer, flat_batch, learner_rewards
+from rl_training.algorithms.ppo import ppo_loss
+from rl_training.algorithms.returns import explained_variance
+from rl_training.algorithms.streams import Streams
+from rl_training.algorithms.updates import Metrics, Optimizer, mean_metrics
+from rl_training.config.recurrent_ppo import RecurrentPPOConfig
+from rl_training.config.train import TrainConfig
+from rl_training.data.recurrent_rollout_buffer import RecurrentRolloutBuffer, Sequences
+from rl_training.data.rollout import Rollout
+from rl_training.envs.spaces import Spaces
+from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
+
+
+def recurrent_ppo_loss(
+    model: LSTMActorCritic,
+    batch: PolicyBatch,
+    sequences: Sequences,
+    config: RecurrentPPOConfig,
+    *,
+    clip_range: Any,
+    entropy_coef: Any,
+) -> tuple[Tensor, Metrics]:
+    """PPO's loss with pi(a_t | o_1 ... o_t) and V(o_1 ... o_t) in place of pi(a|s) and V(s).
+
+    `batch` holds the transitions [B], without padding; `sequences` says how they follow each other. Coefficients are
+    numbers or tensors of one.
+    """
+    if len(sequences.rows) != len(batch):
+        raise ValueError(f"the sequences have {len(sequences.rows)} steps, the batch {len(batch)}")
+    outputs = model.evaluate_actions(batch.obs, batch.actions, sequences)
+    return ppo_loss(*outputs, batch, config, clip_range=clip_range, entropy_coef=entropy_coef)
+
+
+class RecurrentPPO(Learner):
+    """PPO whose policy remembers; several epochs of minibatches of whole sequences on each rollout."""
+
+    def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
+        super().__init__(spaces, config, streams)
+        assert isinstance(config.algo_kwargs, RecurrentPPOConfig)
+        self.config = settings = config.algo_kwargs
+        self.model: LSTMActorCritic = self.to_device(
+            build_seeded(
+                streams,
+                lambda: LSTMActorCritic(
+                    spaces,
+                    self.model_config,
+                    cell=settings.cell,
+                    memory_size=settings.memory_size,
+                    memory_layers=settings.memory_layers,
+                    shared_memory=settings.shared_memory,
+                ),
+            )
+        )
+        self.optimizer = Optimizer(
+            self.model.parameters(), epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm
+        )
+        self.buffer = RecurrentRolloutBuffer(settings.sequence_length)
+        self.return_normalizer = ReturnNormalizer(settings.gamma, self.num_envs) if settings.normalize_rewards else None
+
+    def act(
+        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
+    ) -> Action:
+        rng = self.streams["exploration"] if explore else None
+        actions, extras = self.model.act(obs, rng, memory, episode_starts)
+        return Action(actions, extras, extras["memory"])
+
+    def update(self, batch: Rollout) -> UpdateResult:
+        data = self._batch(batch)
+        self.buffer.store(batch)
+        learning_rate = self.scheduled(self.config.learning_rate)
+        self.optimizer.set_learning_rate(learning_rate)
+        clip_range, entropy_coef = (
+            torch.tensor(self.scheduled(schedule), device=self.device)
+            for schedule in (self.config.clip_range, self.config.entropy_coef)
+        )
+        history: list[Metrics] = []
+        for minibatch, sequences in self._minibatches(data):
+            taken = self._gradient_step(minibatch, sequences, clip_range, entropy_coef)
+            if taken is None:
+                break
+            history.append(taken)
+        self.updates += 1
+        self.observe(batch.obs[batch.valid])
+        metrics = mean_metrics(history)
+        valid = data.select(torch.from_numpy(np.flatnonzero(batch.valid)).to(self.device))
+        metrics["explained_variance"] = explained_variance(valid.values, valid.returns)
+        return UpdateResult(metrics | {"learning_rate": torch.tensor(learning_rate)})
+
+    def _gradient_step(
+        self, batch: PolicyBatch, sequences: Sequences, clip_range: Tensor, entropy_coef: Tensor
+    ) -> Metrics | None:
+        """One step on one minibatch; None if the policy has moved too far for another."""
+        loss, metrics = recurrent_ppo_loss(
+            self.model, batch, sequences, self.config, clip_range=clip_range, entropy_coef=entropy_coef
+        )
+        # Reading the value waits for the computation, so only those who ask for it pay.
+        if self.config.target_kl is not None and float(metrics["approx_kl"]) > self.config.target_kl:
+            return None
+        return metrics | {"grad_norm": self.optimizer.step(loss)}
+
+    def _batch(self, rollout: Rollout) -> PolicyBatch:
+        """All steps [T * N]. The critic judged them as it acted; only what followed the last ones is left to judge."""
+        memory = rollout.extras["memory"]
+        following = np.concatenate([rollout.last_obs, rollout.final_obs])
+        # A last observation that starts an episode is judged with the memory of another one: nobody uses that value.
+        remembered = np.concatenate([memory[-1], memory[rollout.final_steps, rollout.final_envs]])
+        with torch.no_grad():
+            obs, state = (torch.from_numpy(part).to(self.device) for part in (following, remembered))
+            values = self.model.value(obs, state).cpu().numpy()
+        return flat_batch(
+            rollout,
+            learner_rewards(self, self.return_normalizer, rollout),
+            rollout.extras["values"],
+            *np.split(values, [len(rollout.last_obs)]),
+            gamma=self.config.gamma,
+            gae_lambda=self.config.gae_lambda,
+            obs=torch.from_numpy(rollout.obs.reshape(-1, *rollout.obs.shape[2:])).to(self.device),
+        )
+
+    def _minibatches(self, data: PolicyBatch) -> Iterator[tuple[PolicyBatch, Sequences]]:
+        for _ in range(self.config.update_epochs):
+            for rows, sequences in self.buffer.minibatches(self.config.minibatch_size, self.streams["minibatches"]):
+                yield data.select(rows.to(self.device)), sequences.to(self.device)

@@ -1,0 +1,105 @@
+"""Rollouts for policies with memory: whole sequences, and the one rule of how they are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.data.rollout import Rollout
+from rl_training.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """How the rows of a minibatch lie in time: S sequences side by side, padded at their ends to the longest, [L, S].
+
+    The rows themselves stay flat, without padding; only what runs over time (`unroll` of a model) sees [L, S].
+    """
+
+    mask: Tensor  # [L, S]: False is padding
+    place: Tensor  # [L, S]: the minibatch row at this place. Padding points at a row, and nobody reads what comes of it
+    rows: Tensor  # [B]: where each minibatch row lies in [L * S]
+    memory: Tensor  # [S, ...]: what the policy remembered before the first step
+
+    def to(self, device: torch.device) -> Sequences:
+        return Sequences(*(part.to(device) for part in (self.mask, self.place, self.rows, self.memory)))
+
+
+class RecurrentRolloutBuffer:
+    """One rollout [T, N], cut into sequences for training through time.
+
+    The rule: a sequence is up to `sequence_length` consecutive transitions of ONE env within ONE episode. It is cut
+    where an episode starts and, counted from there or from the rollout's first step, after every `sequence_length`
+    steps. It begins with the memory that the policy had there when it acted: empty at the start of an episode.
+    So no state is ever reset inside a sequence, and nothing flows between episodes or envs.
+
+    `rollout.extras["memory"]` [T, N, ...] has the memory AFTER each step, `rollout.initial_memory` that before the
+    first (None is empty).
+    """
+
+    def __init__(self, sequence_length: int):
+        if sequence_length < 1:
+            raise ConfigError(f"sequence_length: {sequence_length} is not valid, expected integer >= 1")
+        self.sequence_length = sequence_length
+        self.num_envs = 0
+        self.envs = self.steps = self.lengths = np.zeros(0, np.int64)
+        self.episode_starts = np.zeros(0, bool)
+        self.memory = np.zeros((0, 0, 0), np.float32)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def store(self, rollout: Rollout) -> None:
+        """Take over a rollout; the one before is forgotten."""
+        self.num_envs = rollout.rewards.shape[1]
+        first = self._first_steps(rollout.episode_starts, rollout.valid)
+        # Env by env, so that a sequence's rows follow its first one.
+        self.envs, self.steps = np.nonzero(first.T)
+        sequence = np.cumsum(first.T.ravel()) - 1
+        self.lengths = np.bincount(sequence[rollout.valid.T.ravel()], minlength=len(self.envs))
+        self.episode_starts = rollout.episode_starts[self.steps, self.envs]
+        self.memory = rollout.extras["memory"][np.maximum(self.steps - 1, 0), self.envs]
+        opening = self.steps == 0
+        if rollout.initial_memory is not None:
+            self.memory[opening] = rollout.initial_memory[self.envs[opening]]
+        # With no memory from before every env is at a start, or the policy has not seen what came before either.
+        self.memory[self.episode_starts | (opening & (rollout.initial_memory is None))] = 0
+
+    def _first_steps(self, episode_starts: np.ndarray, valid: np.ndarray) -> np.ndarray:
+        """Where sequences begin, [T, N]."""
+        first = np.zeros(valid.shape, bool)
+        done = np.full(valid.shape[1], self.sequence_length)  # steps of the running sequence
+        for t in range(len(valid)):
+            done[episode_starts[t]] = self.sequence_length
+            first[t] = valid[t] & (done >= self.sequence_length)
+            done = np.where(first[t], 1, done + 1)
+            done[~valid[t]] = self.sequence_length  # the row is no transition: what follows it is another sequence
+        return first
+
+    def minibatches(self, size: int, rng: np.random.Generator) -> Iterator[tuple[Tensor, Sequences]]:
+        """One epoch in random order: row numbers in the flat rollout [T * N], and how they lie in time.
+
+        The sequences are dealt out whole, so that each minibatch has about `size` transitions.
+        """
+        total = int(self.lengths.sum())
+        count = max(1, round(total / size))
+        order = rng.permutation(len(self))
+        middles = np.cumsum(self.lengths[order]) - self.lengths[order] / 2
+        shares = (middles * count / total).astype(np.int64)
+        for share in np.unique(shares):
+            yield self.select(order[shares == share])
+
+    def select(self, chosen: np.ndarray) -> tuple[Tensor, Sequences]:
+        """These sequences as a minibatch; its rows are in the order of time."""
+        lengths = self.lengths[chosen]
+        times = np.arange(lengths.max())[:, None]
+        mask = times < lengths
+        numbers = (self.steps[chosen] + times) * self.num_envs + self.envs[chosen]
+        place = np.zeros(mask.shape, np.int64)
+        place[mask] = np.arange(mask.sum())
+        columns = (mask, place, np.flatnonzero(mask), self.memory[chosen])
+        return torch.from_numpy(numbers[mask]), Sequences(*(torch.from_numpy(column) for column in columns))

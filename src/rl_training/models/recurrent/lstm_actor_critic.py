@@ -1,0 +1,211 @@
+"""Actor-critic with memory: an LSTM or GRU between what is seen and what is decided."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_training.config.train import ModelConfig
+from rl_training.data.recurrent_rollout_buffer import Sequences
+from rl_training.envs.spaces import Spaces
+from rl_training.errors import ConfigError
+from rl_training.models.mlp import ActingForward, acting_forward, mlp
+from rl_training.models.policy import PolicyModel
+from rl_training.models.recurrent.numpy_memory import NumpyStep, memory_parts, numpy_step
+
+Recurrence = nn.LSTM | nn.GRU
+CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
+
+
+class LSTMActorCritic(PolicyModel):
+    """Observations (normalised, encoded) -> memory -> an MLP each for policy and value.
+
+    With `shared_memory` policy and value read one memory, and both shape it; otherwise the critic has its own. What
+    is remembered is one array [N, parts, memory_size], a row per env: for each recurrent network and layer the hidden
+    state and, for an LSTM, the cell state. Rows are emptied (zero) where `episode_starts` says so, before the step.
+    """
+
+    def __init__(
+        self,
+        spaces: Spaces,
+        config: ModelConfig,
+        *,
+        cell: Literal["lstm", "gru"] = "lstm",
+        memory_size: int = 64,
+        memory_layers: int = 1,
+        shared_memory: bool = False,
+    ):
+        super().__init__(spaces, config)
+        if cell not in CELLS:
+            raise ConfigError(f"cell: {cell!r} is not valid, expected one of {', '.join(CELLS)}")
+        for name, value in (("memory_size", memory_size), ("memory_layers", memory_layers)):
+            if value < 1:
+                raise ConfigError(f"{name}: {value} is not valid, expected integer >= 1")
+        self.actor_memory: Recurrence = CELLS[cell](self.input_size, memory_size, memory_layers)
+        self.critic_memory: Recurrence | None = None
+        if not shared_memory:
+            self.critic_memory = CELLS[cell](self.input_size, memory_size, memory_layers)
+        self.actor = mlp(memory_size, self.policy_outputs, config, output_gain=0.01)
+        self.critic = mlp(memory_size, 1, config, output_gain=1.0)
+        if config.orthogonal_init:
+            for network in self._networks():
+                _initialize(network)
+        self._parts = memory_layers * memory_parts(self.actor_memory)
+        self.memory_shape = (len(self._networks()) * self._parts, memory_size)
+        self._acting_steps: _Acting | None = None
+
+    def initial_memory(self, count: int) -> np.ndarray:
+        """Nothing remembered yet, for `count` envs."""
+        return np.zeros((count, *self.memory_shape), np.float32)
+
+    def act(
+        self,
+        obs: np.ndarray,
+        rng: np.random.Generator | None = None,
+        memory: np.ndarray | None = None,
+        episode_starts: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """One step: actions (sampled, or without `rng` the mode), `values`, the next `memory`, `log_probs` if sampled.
+
+        Without `memory` nothing is remembered yet. What is given is left as it was.
+        """
+        before = self._checked_memory(len(obs), memory, episode_starts)
+        outputs, values, after = self._act_numpy(obs, before)
+        extras = {"values": values, "memory": after}
+        if self.log_std is not None:
+            outputs = np.concatenate([outputs, np.broadcast_to(self.log_std.detach().cpu().numpy(), outputs.shape)], 1)
+        if rng is None:
+            return self.distribution.mode(outputs), extras
+        actions, extras["log_probs"] = self.distribution.sample(outputs, rng)
+        return actions, extras
+
+    def evaluate_actions(
+        self, obs: Tensor, actions: Tensor, sequences: Sequences | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """log pi(a|s), entropy and value, each [B]; without `sequences` every row is the first of an episode."""
+        seen, judged = self.unroll(self._input(obs), sequences)
+        parameters = self._with_log_std(self.actor(seen))
+        value = self.critic(judged).squeeze(-1)
+        return self.distribution.log_prob(parameters, actions), self.distribution.entropy(parameters), value
+
+    def unroll(self, features: Tensor, sequences: Sequences | None) -> tuple[Tensor, Tensor]:
+        """Run the memories over whole sequences: what policy and value read at each row, both [B, memory_size].
+
+        Padding exists only in here: rows are laid out in time, every network runs once, and rows are taken back.
+        """
+        if sequences is None:
+            memory = features.new_zeros(len(features), *self.memory_shape)
+            return self._step(features, memory)[:2]
+        if tuple(sequences.memory.shape[1:]) != self.memory_shape:
+            given = tuple(sequences.memory.shape[1:])
+            raise ConfigError(f"memory: {given} per sequence is not valid, this model has {self.memory_shape}")
+        inputs = features[sequences.place]
+        outputs = []
+        for index, network in enumerate(self._networks()):
+            output, _ = network(inputs, self._state(sequences.memory, index))
+            outputs.append(output.flatten(0, 1)[sequences.rows])
+        return outputs[0], outputs[-1]
+
+    def value(self, obs: Tensor, memory: Tensor | None = None) -> Tensor:
+        """State values [B], one step on from `memory` [B, ...]; without it nothing is remembered."""
+        features = self._input(obs)
+        if memory is None:
+            memory = features.new_zeros(len(features), *self.memory_shape)
+        return self.critic(self._step(features, memory)[1]).squeeze(-1)
+
+    def policy(self, obs: Tensor) -> Tensor:
+        """Distribution parameters [B, P] for the first observations of episodes."""
+        return self._with_log_std(self.actor(self.unroll(self._input(obs), None)[0]))
+
+    def _networks(self) -> list[Recurrence]:
+        return [self.actor_memory] if self.critic_memory is None else [self.actor_memory, self.critic_memory]
+
+    def _state(self, memory: Tensor, index: int) -> Tensor | tuple[Tensor, Tensor]:
+        """The rows of network `index` as torch wants them: [layers, B, H], two of them for an LSTM."""
+        mine = memory[:, index * self._parts : (index + 1) * self._parts].transpose(0, 1)
+        if isinstance(self.actor_memory, nn.GRU):
+            return mine.contiguous()
+        return mine[0::2].contiguous(), mine[1::2].contiguous()
+
+    def _step(self, features: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """One step of every network: what policy and value read [B, H], and the memory after it."""
+        outputs, after = [], torch.empty_like(memory)
+        for index, network in enumerate(self._networks()):
+            output, state = network(features[None], self._state(memory, index))
+            outputs.append(output[0])
+            parts = after[:, index * self._parts : (index + 1) * self._parts].transpose(0, 1)
+            if isinstance(state, tuple):
+                parts[0::2], parts[1::2] = state
+            else:
+                parts[:] = state
+        return outputs[0], outputs[-1], after
+
+    def _act_numpy(self, obs: np.ndarray, before: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Policy outputs [N, P], values [N] and the next memory: NumPy on the CPU, torch elsewhere."""
+        if self._acting_steps is None:
+            self._acting_steps = _Acting(self)
+        acting = self._acting_steps
+        if acting.steps is None:
+            with torch.no_grad():
+                features = self._input(torch.from_numpy(obs).to(acting.device))
+                parts = self._step(features, torch.from_numpy(before).to(acting.device))
+                seen, judged, after = (part.cpu().numpy() for part in parts)
+        else:
+            features_now = self._features_numpy(obs)
+            after = np.empty_like(before)
+            outputs = [
+                step(features_now, before[:, mine], after[:, mine])
+                for step, mine in zip(acting.steps, acting.slices, strict=True)
+            ]
+            seen, judged = outputs[0], outputs[-1]
+        return acting.actor(seen), acting.critic(judged)[:, 0], after
+
+    def _features_numpy(self, obs: np.ndarray) -> np.ndarray:
+        if obs.ndim > 2:  # images go through their encoder
+            with torch.no_grad():
+                return self._input(torch.from_numpy(obs)).numpy()
+        return obs if self.normalizer is None else self.normalizer.numpy(obs)
+
+    def _checked_memory(self, count: int, memory: np.ndarray | None, episode_starts: np.ndarray | None) -> np.ndarray:
+        if memory is None:
+            return self.initial_memory(count)
+        if not isinstance(memory, np.ndarray) or memory.shape != (count, *self.memory_shape):
+            given = getattr(memory, "shape", type(memory).__name__)
+            raise ConfigError(
+                f"state: {given} is not valid for {count} observations, expected what the last call gave back, "
+                f"{(count, *self.memory_shape)}, or None at the start of an episode"
+            )
+        if episode_starts is None or not np.any(episode_starts):
+            return memory
+        # Not in place: the array before the step belongs to whoever stored it.
+        return np.where(np.reshape(episode_starts, (-1, 1, 1)), np.float32(0), memory)
+
+
+class _Acting:
+    """Forward passes on views of one model's weights; to copy or pickle it gives None, as in `ActingForward`."""
+
+    def __init__(self, model: LSTMActorCritic):
+        self.device = next(model.parameters()).device
+        networks = model._networks()
+        self.steps: list[NumpyStep] | None = None
+        if self.device.type == "cpu":
+            self.steps = [numpy_step(network) for network in networks]
+        self.slices = [slice(i * model._parts, (i + 1) * model._parts) for i in range(len(networks))]
+        self.actor: ActingForward = acting_forward(model.actor)
+        self.critic: ActingForward = acting_forward(model.critic)
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()
+
+
+def _initialize(network: Recurrence) -> None:
+    """Orthogonal weights, gate by gate, and zero biases."""
+    for name, parameter in network.named_parameters():
+        if name.startswith("bias"):
+            nn.init.zeros_(parameter)
+            continue
+        for gate in parameter.detach().split(network.hidden_size):
+            nn.init.orthogonal_(gate)
