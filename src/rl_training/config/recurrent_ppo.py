@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 
 class RecurrentPPOConfig(PPOConfig):
+    # Sequences are as long as the episodes are: hardly two minibatches have the same shape.
+    compilable: ClassVar[bool] = False
+
     num_steps: NumSteps = 128
     minibatch_size: MinibatchSize = 128
     cell: Literal["lstm", "gru"] = Field("lstm", description="Kind of memory.")
