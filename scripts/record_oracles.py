@@ -398,6 +398,18 @@ def naf() -> Iterable[Case]:
         yield case("scipy multivariate_normal", {"mean": mean, "factor": factor, "actions": actions}, outputs)
 
 
+def categorical_projection() -> Iterable[Case]:
+    from distributional_oracle import projections
+
+    return [case(*recorded) for recorded in projections()]
+
+
+def categorical_q_learning() -> Iterable[Case]:
+    from distributional_oracle import q_learning
+
+    return [case(*recorded) for recorded in q_learning()]
+
+
 ORACLES: dict[str, Callable[[], Iterable[Case]]] = {
     "gae": gae,
     "vtrace": vtrace,
@@ -414,6 +426,8 @@ ORACLES: dict[str, Callable[[], Iterable[Case]]] = {
     "running_moments": running_moments,
     "reward_normalization": reward_normalization,
     "on_policy_update": on_policy_update,
+    "categorical_projection": categorical_projection,
+    "categorical_q_learning": categorical_q_learning,
     "mpo": mpo,
     "naf": naf,
 }

@@ -2,34 +2,8 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from rl_training.config.base import (
-    BatchSize,
-    LearningRate,
-    MaxGradNorm,
-    ReplayConfig,
-    Schedule,
-    Tau,
-    TrainFrequency,
-    UnitSchedule,
-    constant,
-)
+from rl_training.config.q_learning import QLearningConfig
 
 
-class DQNConfig(ReplayConfig):
-    learning_rate: LearningRate = constant(1e-4)
-    batch_size: BatchSize = 32
-    train_frequency: TrainFrequency = 4
-    max_grad_norm: MaxGradNorm = 10.0
-    exploration: UnitSchedule = Field(
-        Schedule(start=1.0, end=0.05), description="Probability of a random action (epsilon)."
-    )
-    target_update_every: int = Field(
-        10_000, ge=1, description="Env steps between full copies into the target network."
-    )
-    tau: Tau | None = Field(
-        None, description="Move the target network by this share each gradient step, instead of full copies."
-    )
-    double: bool = Field(False, description="Choose the next action with the online network (double DQN).")
-    dueling: bool = Field(False, description="Split the network into state value and advantages.")
+class DQNConfig(QLearningConfig):
+    """Q-learning as it is; what other members of the family add is in their own files."""

@@ -1,0 +1,135 @@
+"""C51: Q-learning on whole distributions of returns over fixed atoms.
+
+Bellemare, Dabney, Munos (2017), arXiv:1707.06887, algorithm 1. Options, each off by default, are those of DQN:
+double Q-learning (arXiv:1509.06461), dueling networks (arXiv:1511.06581), n-step returns and prioritised replay, by
+KL divergence; together they are Rainbow (arXiv:1710.02298) short of its noisy layers.
+
+Deviations: gradients are clipped by their norm (`max_grad_norm`); target copies are counted in env steps, not in
+updates, and the target may instead follow softly (`tau`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.exploration import epsilon_greedy
+from rl_training.algorithms.learner import Action, Counter, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.projections import (
+    categorical_projection,
+    clipped_share,
+    cross_entropy,
+    kl_divergence,
+    make_support,
+    support_advice,
+)
+from rl_training.algorithms.streams import Streams
+from rl_training.algorithms.updates import Metrics, Optimizer, TargetNetwork
+from rl_training.config.c51 import C51Config
+from rl_training.config.train import TrainConfig
+from rl_training.data.transitions import Transitions
+from rl_training.envs.spaces import Spaces
+from rl_training.models.distributions import expected_return
+from rl_training.models.mlp_c51 import MLPC51Network
+
+
+def greedy_distribution(next_logits: Tensor, support: Tensor, next_q_online: Tensor | None = None) -> Tensor:
+    """p'(s', a*) with a* = argmax_a E[Z'(s', a)],  or with double Q-learning the argmax of the online network.
+
+    `next_logits` is the target network's [B, A, atoms], `next_q_online` [B, A]; the result is [B, atoms].
+    """
+    chosen_by = expected_return(next_logits, support) if next_q_online is None else next_q_online
+    return logits_of(next_logits, chosen_by.argmax(1)).softmax(1)
+
+
+def logits_of(logits: Tensor, actions: Tensor) -> Tensor:
+    """Those of one action per row: [B, A, atoms], [B] -> [B, atoms]."""
+    return logits.gather(1, actions[:, None, None].expand(-1, 1, logits.shape[2])).squeeze(1)
+
+
+def c51_loss(
+    logits: Tensor, target: Tensor, support: Tensor, weights: Tensor | None = None
+) -> tuple[Tensor, Metrics]:
+    """mean w * -sum_i m_i log p_i(s, a), with importance weights w when replay is prioritised.
+
+    `logits` of the actions taken and `target` m, projected, are [B, atoms]; weights [B].
+    """
+    loss = cross_entropy(logits, target, weights)
+    q_mean = expected_return(logits.detach(), support).mean()
+    return loss, {"loss": loss.detach(), "q_mean": q_mean, "target_q_mean": (target @ support).mean()}
+
+
+class C51(Learner):
+    """Epsilon-greedy on expected returns; the distributions chase those of a slower target network."""
+
+    def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
+        super().__init__(spaces, config, streams)
+        assert isinstance(config.algo_kwargs, C51Config)
+        self.config = config.algo_kwargs
+        support = make_support(self.config.support_low, self.config.support_high, self.config.num_atoms)
+        self.model: MLPC51Network = self.to_device(
+            build_seeded(
+                streams,
+                lambda: MLPC51Network(spaces, self.model_config, support=support, dueling=self.config.dueling),
+            )
+        )
+        # Adam's epsilon as in the paper: cross entropy has small gradients, and a smaller one magnifies their noise.
+        epsilon = 0.01 / self.config.batch_size
+        self.optimizer = Optimizer(
+            self.model.parameters(), epsilon=epsilon, max_grad_norm=self.config.max_grad_norm
+        )
+        self.target = TargetNetwork(self.model)
+        self.target_copies = Counter()
+        self.gradient_step = self.compiled(self._gradient_step, rows=self.config.batch_size)
+
+    def act(
+        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
+    ) -> Action:
+        actions = self.model.greedy_actions(obs)
+        if explore:
+            epsilon = self.scheduled(self.config.exploration)
+            actions = epsilon_greedy(actions, self.spaces.action_sizes[0], epsilon, self.streams["exploration"])
+        return Action(actions)
+
+    def update(self, batch: Transitions) -> UpdateResult:
+        batch = batch.to(self.device)
+        learning_rate = self.scheduled(self.config.learning_rate)
+        self.optimizer.set_learning_rate(learning_rate)
+        metrics, divergences = self.gradient_step(batch)
+        self.updates += 1
+        self._copy_target()
+        metrics["exploration"] = torch.tensor(self.scheduled(self.config.exploration))
+        metrics["learning_rate"] = torch.tensor(learning_rate)
+        return UpdateResult(metrics, divergences.cpu().numpy() if self.config.prioritized else None)
+
+    def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
+        support, outcome = self.model.support, (batch.rewards, batch.discounts)
+        with torch.no_grad():
+            next_q_online = self.model.q_values(batch.next_obs) if self.config.double else None
+            next_logits = self.target.module.distribution_logits(batch.next_obs)
+            next_probabilities = greedy_distribution(next_logits, support, next_q_online)
+            target = categorical_projection(*outcome, next_probabilities, support)
+        logits = logits_of(self.model.distribution_logits(batch.obs), batch.actions)
+        loss, metrics = c51_loss(logits, target, support, batch.weights)
+        metrics["support_clipped"] = clipped_share(*outcome, next_probabilities, support)
+        metrics["grad_norm"] = self.optimizer.step(loss)
+        if self.config.tau is not None:
+            self.target.follow(self.config.tau)
+        return metrics, kl_divergence(target, logits)
+
+    def _copy_target(self) -> None:
+        """A full copy whenever `target_update_every` env steps have passed, unless the target follows softly.
+
+        The count may also fall: a new run that starts from a saved learner counts its steps from 0 again.
+        """
+        due = self.env_steps // self.config.target_update_every
+        if self.config.tau is None and due != self.target_copies.value:
+            self.target_copies.value = due
+            self.target.follow()
+
+    def advice(self, metrics: Mapping[str, Any]) -> str | None:
+        return support_advice(metrics, self.config.support_low, self.config.support_high)

@@ -1,0 +1,70 @@
+"""Return distributions over fixed atoms for every discrete action, plain or dueling."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_training.config.train import ModelConfig
+from rl_training.envs.spaces import Spaces
+from rl_training.models.distributions import expected_return
+from rl_training.models.encoders import VectorEncoder, build_encoder
+from rl_training.models.mlp import ActingForward, acting_forward, mlp
+from rl_training.models.normalizer import make_normalizer
+
+
+class MLPC51Network(nn.Module):
+    """Logits of Z(s, a) on the support. Dueling, as in Rainbow (arXiv:1710.02298): per atom, V + A - mean of A."""
+
+    support: Tensor
+
+    def __init__(self, spaces: Spaces, config: ModelConfig, *, support: Tensor, dueling: bool = False):
+        super().__init__()
+        self.encoder = build_encoder(spaces, config)
+        size = self.encoder.output_size
+        self.num_actions, self.num_atoms = spaces.action_sizes[0], len(support)
+        self.register_buffer("support", support)
+        self.normalizer = make_normalizer(spaces.observation_shape, config)
+        self.advantage = mlp(size, self.num_actions * self.num_atoms, config)
+        self.state_value = mlp(size, self.num_atoms, config) if dueling else None
+        self._acting: ActingForward | None = None
+        self._acting_value: ActingForward | None = None
+
+    def _input(self, obs: Tensor) -> Tensor:
+        return self.encoder(obs if self.normalizer is None else self.normalizer(obs))
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return self.distribution_logits(obs)
+
+    def distribution_logits(self, obs: Tensor) -> Tensor:
+        """[B, actions, atoms]"""
+        inputs = self._input(obs)
+        advantage = self.advantage(inputs).unflatten(1, (self.num_actions, self.num_atoms))
+        if self.state_value is None:
+            return advantage
+        return self.state_value(inputs)[:, None] + advantage - advantage.mean(1, keepdim=True)
+
+    def q_values(self, obs: Tensor) -> Tensor:
+        """Expected returns [B, actions]."""
+        return expected_return(self.distribution_logits(obs), self.support)
+
+    def greedy_actions(self, obs: np.ndarray) -> np.ndarray:
+        """argmax over actions of the expected return, without autograd.
+
+        Unlike DQN's, the dueling value matters here: it moves atoms against each other before the softmax.
+        """
+        if not isinstance(self.encoder, VectorEncoder):
+            # Both streams on one pass through the encoder, which is what takes the time.
+            with torch.no_grad():
+                return self.q_values(torch.from_numpy(obs).to(self.support.device)).argmax(1).cpu().numpy()
+        inputs = obs if self.normalizer is None else self.normalizer.numpy(obs)
+        if self._acting is None:
+            self._acting = acting_forward(self.advantage)
+        logits = self._acting(inputs).reshape(len(obs), self.num_actions, self.num_atoms)
+        if self.state_value is not None:
+            if self._acting_value is None:
+                self._acting_value = acting_forward(self.state_value)
+            logits = self._acting_value(inputs)[:, None] + logits - logits.mean(1, keepdims=True)
+        mass = np.exp(logits - logits.max(-1, keepdims=True))
+        return ((mass @ self.support.cpu().numpy()) / mass.sum(-1)).argmax(1)

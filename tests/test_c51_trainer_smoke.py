@@ -1,0 +1,46 @@
+"""train_c51: updates, targets and support of a whole run, and all its options at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from config_cases import refused
+from rl_training.runtime.metric_lines import read_metrics
+from tiny_runs import STEPS, train_tiny
+
+
+def test_metrics_updates_and_support_of_a_run(tmp_path: Path) -> None:
+    result = train_tiny("c51", tmp_path, vector_backend="sync", num_atoms=11, support_low=-1, support_high=99)
+    learner = result.agent.learner
+    assert result.env_steps == STEPS and learner.updates == (STEPS - 16) // 2
+    assert learner.model.support.tolist() == pytest.approx([-1 + 10 * i for i in range(11)])
+    line = read_metrics(result.run_dir)[-2]
+    assert {"loss", "q_mean", "target_q_mean", "support_clipped", "grad_norm"} <= line.keys()
+    assert -1 < line["q_mean"] < 99
+
+
+@pytest.mark.parametrize("settings", [{"target_update_every": 32}, {"tau": 1.0}, {"target_update_every": 1000}])
+def test_target_network_follows_as_told(settings: dict[str, float], tmp_path: Path) -> None:
+    learner = train_tiny("c51", tmp_path, vector_backend="sync", learning_rate=0.01, **settings).agent.learner
+    pairs = zip(learner.target.module.parameters(), learner.model.parameters(), strict=True)
+    same = all(torch.equal(mine, theirs) for mine, theirs in pairs)
+    # After the only copy, at step 33 (updates come at odd steps), or none at all, the online network went on learning.
+    assert same == ("tau" in settings)
+    assert learner.target_copies.value == (1 if settings.get("target_update_every") == 32 else 0)
+
+
+def test_all_options_together(tmp_path: Path) -> None:
+    result = train_tiny(
+        "c51", tmp_path, double=True, dueling=True, prioritized=True, n_step=3, num_envs=2, gradient_steps=-1
+    )
+    assert result.agent.learner.updates > 20 and result.evaluation.mean_return > 0
+
+
+@pytest.mark.parametrize("algo", ["c51", "d4pg"])
+@pytest.mark.parametrize("bounds", [{"support_low": 5, "support_high": 5}, {"support_low": 1000}])
+def test_a_support_without_width_is_refused(algo: str, bounds: dict[str, float]) -> None:
+    message = refused({"algo": algo, "env_id": "Env-v0", "algo_kwargs": bounds})
+    assert message.startswith("algo_kwargs.support_low: ") and "support_high" in message
