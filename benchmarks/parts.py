@@ -60,7 +60,8 @@ def breakdown(names: list[str], seconds: float) -> list[str]:
     lines = ["## Where our time goes", "", "Share of each part in the wall time of the loop, in percent.", ""]
     lines += [f"| work | steps/s | {' | '.join(PARTS)} |", "| --- |" + " --- |" * (len(PARTS) + 1)]
     for name in names:
-        config = resolve_auto(load_config(WORKS[name].ours, {"compile": "on"}))
+        config = load_config(WORKS[name].ours)
+        config = resolve_auto(load_config(config, {"compile": "on" if config.algo_kwargs.compilable else "off"}))
         with (
             training_envs(config, None) as envs,
             limited_threads(int(config.threads)),

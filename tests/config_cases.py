@@ -11,7 +11,8 @@ from rl_training.errors import ConfigError
 from rl_training.experiment.config import load_config
 
 BASE = {"algo": "ppo", "env_id": "CartPole-v1"}
-BUILT_IN = ["ppo", "a2c", "impala", "appo", "trpo", "ppg", "recurrent_ppo", "dqn", "ddpg", "td3", "sac", "naf", "mpo"]
+BUILT_IN = ["ppo", "a2c", "impala", "appo", "trpo", "ppg", "recurrent_ppo"]
+BUILT_IN += ["dqn", "c51", "ddpg", "d4pg", "td3", "sac", "naf", "mpo"]
 
 
 def refused(source: Any, overrides: Any = ()) -> str:

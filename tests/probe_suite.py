@@ -142,6 +142,40 @@ class DeterministicReader(Reader):
         learner.target.module.q_values = lambda obs, actions: function(obs).expand(critics, -1)
 
 
+def two_masses(values: torch.Tensor, support: torch.Tensor) -> torch.Tensor:
+    """Logits of distributions with the given means: all mass on the two atoms around each."""
+    distances = (values[..., None] - support).abs() / (support[1] - support[0])
+    return (1 - distances).clamp(min=1e-30).log()
+
+
+class CategoricalReader(QNetworkReader):
+    """Q is the mean of a distribution; what is assumed has to fit its support, which is made wide enough."""
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        support = learner.model.support
+        support.copy_(torch.linspace(-50.0, 50.0, len(support)))
+        learner.target.module.distribution_logits = lambda obs: two_masses(
+            torch.stack([function(obs), function(obs) - 1.0], 1), support
+        )
+
+    def targets(self, batch: Any, loss_arguments: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        _, target, support, *_ = loss_arguments
+        return batch.obs, target @ support
+
+
+class CategoricalActorReader(CategoricalReader):
+    def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_values(obs, learner.model.actor(obs))
+
+    def action_values(self, learner: Any, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_values(obs, actions)
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        support = learner.model.support
+        support.copy_(torch.linspace(-50.0, 50.0, len(support)))
+        learner.target.module.distribution_logits = lambda obs, actions: two_masses(function(obs), support)
+
+
 class SoftReader(DeterministicReader):
     """The soft value at the mean action. The temperature of the probes is so small that it adds nothing."""
 
@@ -189,6 +223,9 @@ class Subject:
 def _replay(**settings: Any) -> dict[str, Any]:
     return {"buffer_size": 2000, "batch_size": 32, "learning_starts": 200, "train_frequency": 1, **settings}
 
+
+# Every value of a probe fits, and none is an end of the support, which softmax would reach only slowly.
+ATOMS = {"num_atoms": 21, "support_low": -6.0, "support_high": 6.0}
 
 SUBJECTS: dict[str, Subject] = {
     "ppo": Subject(
@@ -241,9 +278,20 @@ SUBJECTS: dict[str, Subject] = {
     "dqn": Subject(
         QNetworkReader(), _replay(learning_rate=5e-3, tau=0.1, exploration=1.0, max_grad_norm=None), steps=750
     ),
+    "c51": Subject(
+        CategoricalReader(),
+        _replay(learning_rate=5e-3, tau=0.1, exploration=1.0, max_grad_norm=None, **ATOMS),
+        steps=750,
+    ),
     "ddpg": Subject(
         DeterministicReader(),
         _replay(actor_learning_rate=3e-3, critic_learning_rate=1e-2, tau=0.1),
+        steps=750,
+        model={"activation": "relu"},
+    ),
+    "d4pg": Subject(
+        CategoricalActorReader(),
+        _replay(actor_learning_rate=3e-3, critic_learning_rate=1e-2, tau=0.1, n_step=1, **ATOMS),
         steps=750,
         model={"activation": "relu"},
     ),

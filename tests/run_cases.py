@@ -79,6 +79,9 @@ NATIVE = {"vector_backend": "native"}
 # Eight rollouts in cycles of three: every checkpoint but one is in the middle of a cycle.
 PHASES = {"policy_phases": 3, "auxiliary_epochs": 2, "auxiliary_minibatch_size": 16}
 
+# Small images and short games. Sticky actions and idle frames: the emulator's own random numbers must be restored too.
+ATARI = {"image_size": 36, "max_frames": 160, "sticky_actions": 0.25, "episodic_life": True}
+PIXELS = {"hidden_sizes": (), "encoder_size": 16}
 # Sequences are shorter than rollouts, and episodes than both: memory is carried, cut and emptied.
 MEMORY = {"sequence_length": 4, "memory_size": 6}
 
@@ -202,6 +205,16 @@ CASES: dict[str, Case] = {
     "dqn, priorities in a buffer that overflows": Case(
         "dqn", num_envs=3, settings={**REPLAY, **PRIORITIES, "buffer_size": 60}, options={"vector_backend": "sync"}
     ),
+    "c51, a buffer that overflows": Case(
+        "c51", settings={**REPLAY, "buffer_size": 50, "target_update_every": 30}, options={"eval_every": 40}
+    ),
+    "c51, native next-step envs, priorities and three steps": Case(
+        "c51",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={**REPLAY, **PRIORITIES, "double": True, "dueling": True, "tau": 0.1, "train_frequency": 3},
+        options=NATIVE,
+    ),
     "ddpg, correlated noise": Case(
         "ddpg",
         "Pendulum-v1",
@@ -212,6 +225,16 @@ CASES: dict[str, Case] = {
     "ddpg, priorities and three steps": Case(
         "ddpg", "Pendulum-v1", steps=100, model=NORMALIZED, settings={**REPLAY, **PRIORITIES}
     ),
+    "d4pg, correlated noise": Case(
+        "d4pg",
+        "Pendulum-v1",
+        num_envs=2,
+        settings={**REPLAY, "noise_type": "ou", "train_frequency": 3},
+        options={"env_kwargs": {"max_episode_steps": 15}},
+    ),
+    "d4pg, priorities and three steps": Case(
+        "d4pg", "Pendulum-v1", steps=100, model=NORMALIZED, settings={**REPLAY, **PRIORITIES}
+    ),
     "td3, priorities and three steps": Case(
         "td3", "Pendulum-v1", model=NORMALIZED, settings={**REPLAY, **PRIORITIES, "policy_delay": 3}
     ),
@@ -220,6 +243,29 @@ CASES: dict[str, Case] = {
     ),
     "sac, fixed temperature, priorities": Case(
         "sac", "Pendulum-v1", steps=100, model=NORMALIZED, settings={**REPLAY, **PRIORITIES, "temperature": 0.2}
+    ),
+    "ppo, atari": Case(
+        "ppo",
+        "ALE/Breakout-v5",
+        num_envs=2,
+        model=PIXELS,
+        settings={**ROLLOUT, "reward_clip": 1.0},
+        options={"env_kwargs": {"atari": ATARI}, "eval_every": 80},
+    ),
+    "dqn, atari": Case(
+        "dqn",
+        "ALE/Breakout-v5",
+        num_envs=2,
+        model=PIXELS,
+        settings={**REPLAY, "train_frequency": 4, "reward_clip": 1.0},
+        options={"env_kwargs": {"atari": ATARI}},
+    ),
+    "dqn, atari, priorities and three steps in a buffer that overflows": Case(
+        "dqn",
+        "ALE/Pong-v5",
+        model=PIXELS,
+        settings={**REPLAY, **PRIORITIES, "train_frequency": 4, "buffer_size": 60, "double": True, "dueling": True},
+        options={"env_kwargs": {"atari": {**ATARI, "color": True, "stack": 2}}},
     ),
     "naf, correlated noise": Case(
         "naf",
@@ -254,7 +300,7 @@ def saved_state(checkpoint: Path) -> dict[str, Any]:
         rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         # Where segments begin and end, and rows that are long overwritten, are no part of the state.
         buffer = state["loop"]["buffer"]
-        held = min(len(rows["obs"]), buffer["capacity"] // buffer["num_envs"])
+        held = min(len(rows["rewards"]), buffer["capacity"] // buffer["num_envs"])
         state["rows"] = {name: array[-held:] for name, array in rows.items()}
     state["manifest"] = {"env_steps": loaded.env_steps, "number": loaded.number, "exact": loaded.exact}
     return state

@@ -48,7 +48,7 @@ def test_every_packaged_preset_has_a_target(script: ModuleType, project_root: Pa
     folder = project_root / "src" / "rl_training" / "assets" / "configs"
     presets = {path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")}
     algorithms = {"ppo", "a2c", "impala", "appo", "trpo", "ppg", "recurrent_ppo"}
-    algorithms |= {"dqn", "ddpg", "td3", "sac", "naf", "mpo"}
+    algorithms |= {"dqn", "c51", "ddpg", "d4pg", "td3", "sac", "naf", "mpo"}
     assert {name for name in presets if name.split("/")[0] in algorithms} <= {
         row["preset"] for row in script.load_targets()
     }

@@ -49,8 +49,12 @@ def test_train_eval_predict_and_resume(algorithm: str, tmp_path: Path) -> None:
     # The same agent on the same seeds: what `eval` says is what `train` said.
     outcome = call("eval", "latest", "--episodes", 2, "--output-dir", runs, "--json")
     assert outcome.code == 0 and outcome.json == summary["eval"]
-    others = call("eval", "latest", "--episodes", 2, "--seed", 77, "--output-dir", runs, "--json").json
-    assert set(others) == EVAL_KEYS and others != summary["eval"]
+    # On other seeds it does otherwise; an agent that always pushes one way may by chance do the same on one of them.
+    others = [
+        call("eval", "latest", "--episodes", 2, "--seed", seed, "--output-dir", runs, "--json").json
+        for seed in (77, 99)
+    ]
+    assert set(others[0]) == EVAL_KEYS and any(other != summary["eval"] for other in others)
 
     env = gym.make(settings["env_id"])
     observation = json.dumps(env.observation_space.sample().tolist())

@@ -87,11 +87,12 @@ OUT_OF_RANGE: dict[str, list[float]] = {
     "auxiliary_minibatch_size": [0],
     "auxiliary_learning_rate": [-1e-9],
     "clone_coef": [-0.1],
+    "num_atoms": [1],
     "memory_size": [0],
     "memory_layers": [0],
     "sequence_length": [0],
 }
-UNBOUNDED = {"initial_log_std", "target_entropy"}
+UNBOUNDED = {"initial_log_std", "target_entropy", "support_low", "support_high"}
 
 
 def every_field() -> list[tuple[str, str, str]]:

@@ -170,7 +170,18 @@ def test_the_command_line_trains_evaluates_predicts_plays_and_resumes(tmp_path: 
     assert shown.code == 0 and played_file.stat().st_size > 1000
 
 
-@pytest.mark.parametrize("env", ["cartpole", "cartpole_masked", "pendulum_masked", "lunarlander_masked"])
+def test_the_atari_preset_remembers_single_frames(tmp_path: Path) -> None:
+    small = {"env_kwargs.atari.image_size": 36, "env_kwargs.atari.max_frames": 120, "encoder_size": 8, "memory_size": 4}
+    sizes = {"num_steps": 8, "minibatch_size": 8, "sequence_length": 4, "num_envs": 2, "total_timesteps": 32}
+    run = {"output_dir": str(tmp_path), "eval_episodes": 1, "update_epochs": 1}
+    agent = RecurrentPPO(preset="recurrent_ppo/breakout_atari", **small, **sizes, **run).learn(show=False)
+    assert agent.env_steps == 32 and agent.agent.spaces.observation_shape == (1, 36, 36)
+    assert agent.agent.learner.model.memory_shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    "env", ["cartpole", "cartpole_masked", "pendulum_masked", "lunarlander_masked", "breakout_atari"]
+)
 def test_presets_are_valid_and_say_what_they_hide(env: str) -> None:
     config = load_config(f"recurrent_ppo/{env}")
     assert config.algo == "recurrent_ppo"

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from rl_training.api.algorithms import (
         A2C,
         APPO,
+        C51,
+        D4PG,
         DDPG,
         DQN,
         IMPALA,
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = [
     "A2C",
     "APPO",
+    "C51",
+    "D4PG",
     "DDPG",
     "DQN",
     "IMPALA",

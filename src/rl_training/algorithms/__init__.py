@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rl_training.algorithms.a2c import A2C
     from rl_training.algorithms.appo import APPO
+    from rl_training.algorithms.c51 import C51
+    from rl_training.algorithms.d4pg import D4PG
     from rl_training.algorithms.ddpg import DDPG
     from rl_training.algorithms.dqn import DQN
     from rl_training.algorithms.impala import IMPALA
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = [
     "A2C",
     "APPO",
+    "C51",
+    "D4PG",
     "DDPG",
     "DQN",
     "IMPALA",

@@ -17,6 +17,7 @@ from rl_training.config.base import Schedule
 from rl_training.config.train import TrainConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
+from rl_training.models.encoders import check_same_encoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,10 @@ class Learner(ABC):
             rewards = np.clip(rewards, -self.reward_clip, self.reward_clip)
         return rewards
 
+    def advice(self, metrics: Mapping[str, Any]) -> str | None:
+        """One line for the user when a line of metrics shows that a setting does not fit the task."""
+        return None
+
     def scheduled(self, schedule: Schedule) -> float:
         return schedule.at(self.env_steps, self.total_timesteps)
 
@@ -127,6 +132,7 @@ class Learner(ABC):
         if mine != set(state["parts"]):
             odd = ", ".join(sorted(mine ^ set(state["parts"])))
             raise ValueError(f"the saved parts do not fit this learner: {odd}")
+        check_same_encoder(state["parts"].get("model", ()), self.model.state_dict())
         for name, part_state in state["parts"].items():
             getattr(self, name).load_state_dict(part_state)
         self.updates = int(state["updates"])

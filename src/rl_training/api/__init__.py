@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from rl_training.api.algorithms import (
         A2C,
         APPO,
+        C51,
+        D4PG,
         DDPG,
         DQN,
         IMPALA,
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = [
     "A2C",
     "APPO",
+    "C51",
+    "D4PG",
     "DDPG",
     "DQN",
     "IMPALA",

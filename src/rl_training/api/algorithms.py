@@ -53,10 +53,22 @@ class DQN(ManagedAlgorithm):
     algorithm = "dqn"
 
 
+class C51(ManagedAlgorithm):
+    """Q-learning on distributions of returns, for discrete actions (Bellemare et al., 2017); options as DQN's."""
+
+    algorithm = "c51"
+
+
 class DDPG(ManagedAlgorithm):
     """Deep deterministic policy gradient, for continuous actions (Lillicrap et al., 2016)."""
 
     algorithm = "ddpg"
+
+
+class D4PG(ManagedAlgorithm):
+    """DDPG with a distributional critic and n-step returns, for continuous actions (Barth-Maron et al., 2018)."""
+
+    algorithm = "d4pg"
 
 
 class TD3(ManagedAlgorithm):

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rl_training.algorithms.streams import Streams
+from rl_training.config.pixels import kept_for_another_env
 from rl_training.config.train import TrainConfig
 from rl_training.envs.factory import make_env
 from rl_training.envs.spaces import Spaces
@@ -210,8 +211,9 @@ class ManagedAlgorithm:
     ) -> Self:
         agent: Agent = get_spec(checkpoint.algorithm).load(checkpoint)
         if env is not None and env != agent.config.env_id:
-            # The keywords belong to the env of the config: another id does not know them.
-            kwargs = {} if isinstance(env, str) else agent.config.env_kwargs
+            kwargs = agent.config.env_kwargs
+            if isinstance(env, str):
+                kwargs = kept_for_another_env(kwargs)
             config = agent.config.model_copy(update={"env_id": _name_of(env), "env_kwargs": kwargs})
             if _spaces_of(env, config) != agent.spaces:
                 raise EnvironmentProblem(
@@ -263,7 +265,7 @@ class ManagedAlgorithm:
             return self._eval_env
         if self._env is None or isinstance(self._env, (str, VectorEnv)):
             return None
-        return partial(self._env, **self.config.env_kwargs)
+        return partial(make_env, self._env, self.config.env_kwargs)
 
 
 def _class_name(algorithm: str) -> str:

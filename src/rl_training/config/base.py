@@ -159,6 +159,7 @@ BatchSize = Annotated[int, Field(ge=1, description="Transitions sampled for one 
 TrainFrequency = Annotated[
     int, Field(ge=1, description="Env steps, all envs together, between two rounds of updates.")
 ]
+NStep = Annotated[int, Field(ge=1, description="Rewards summed before the bootstrapped value.")]
 ActorLearningRate = Annotated[NonNegativeSchedule, Field(description="Step size of the actor's optimizer.")]
 CriticLearningRate = Annotated[NonNegativeSchedule, Field(description="Step size of the critic's optimizer.")]
 Tau = Annotated[
@@ -230,7 +231,7 @@ class ReplayConfig(AlgorithmConfig):
     gradient_steps: Literal[-1] | PositiveInteger = Field(
         1, description="Updates per round; -1 is as many as env steps since the last round."
     )
-    n_step: int = Field(1, ge=1, description="Rewards summed before the bootstrapped value.")
+    n_step: NStep = 1
     prioritized: bool = Field(False, description="Sample transitions in proportion to their error.")
     priority_exponent: float = Field(
         0.6, ge=0, le=1, description="How strongly priorities skew sampling; 0 is uniform."

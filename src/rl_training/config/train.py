@@ -19,6 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from rl_training.config.base import AlgorithmConfig, PositiveInteger, StrictModel
 from rl_training.config.messages import as_config_error
+from rl_training.config.pixels import pixel_options
 from rl_training.experiment.registry import get_config_class
 
 
@@ -49,7 +50,7 @@ class TrainConfig(StrictModel):
     algo: str = Field(description="Name of the algorithm, such as ppo.")
     env_id: str = Field(min_length=1, description="Gymnasium id, or module:EnvId for an env of your own.")
     env_kwargs: dict[str, JsonValue] = Field(
-        default_factory=dict, description="Keywords to make the env with."
+        default_factory=dict, description="Keywords to make the env with; atari and image prepare what it shows."
     )
     vector_backend: Literal["auto", "native", "batched", "sync", "async"] = Field(
         "auto", description="How several envs are stepped together."
@@ -104,5 +105,6 @@ class TrainConfig(StrictModel):
         except ValidationError as error:
             algo = value.get("algo") if isinstance(value, Mapping) else None
             raise as_config_error(error, cls, algo) from None
+        pixel_options(config.env_kwargs)
         config.algo_kwargs.check(config)
         return config

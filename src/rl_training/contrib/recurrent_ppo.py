@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.algorithms.compiling import Scalar
 from rl_training.algorithms.learner import Action, Learner, UpdateResult, build_seeded
 from rl_training.algorithms.on_policy import PolicyBatch, ReturnNormalizer, flat_batch, learner_rewards
 from rl_training.algorithms.ppo import ppo_loss
@@ -38,13 +39,12 @@ def recurrent_ppo_loss(
     sequences: Sequences,
     config: RecurrentPPOConfig,
     *,
-    clip_range: Any,
-    entropy_coef: Any,
+    clip_range: Scalar,
+    entropy_coef: Scalar,
 ) -> tuple[Tensor, Metrics]:
     """PPO's loss with pi(a_t | o_1 ... o_t) and V(o_1 ... o_t) in place of pi(a|s) and V(s).
 
-    `batch` holds the transitions [B], without padding; `sequences` says how they follow each other. Coefficients are
-    numbers or tensors of one.
+    `batch` holds the transitions [B], without padding; `sequences` says how they follow each other.
     """
     if len(sequences.rows) != len(batch):
         raise ValueError(f"the sequences have {len(sequences.rows)} steps, the batch {len(batch)}")

@@ -27,32 +27,15 @@ class PriorityOptions:
     epsilon: float = 1e-6
 
 
+Column = tuple[tuple[int, ...], np.dtype]  # shape and dtype of what is stored for one environment at one step
+
+
 def _stored_observation_dtype(dtype: DTypeLike) -> np.dtype:
     return np.dtype(np.uint8) if np.dtype(dtype) == np.uint8 else np.dtype(np.float32)
 
 
 def _stored_action_dtype(dtype: DTypeLike) -> np.dtype:
     return np.dtype(np.float32) if np.dtype(dtype).kind == "f" else np.dtype(np.int64)
-
-
-def _row_layout(
-    observation_shape: tuple[int, ...],
-    observation_dtype: DTypeLike,
-    action_shape: tuple[int, ...],
-    action_dtype: DTypeLike,
-) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Shape and dtype of what is stored for one environment at one step."""
-    observation = (tuple(observation_shape), _stored_observation_dtype(observation_dtype))
-    flag = ((), np.dtype(np.bool_))
-    return {
-        "obs": observation,
-        "actions": (tuple(action_shape), _stored_action_dtype(action_dtype)),
-        "rewards": ((), np.dtype(np.float32)),
-        "next_obs": observation,
-        "terminated": flag,
-        "truncated": flag,
-        "valid": flag,
-    }
 
 
 class ReplayBuffer:
@@ -91,13 +74,14 @@ class ReplayBuffer:
         self._max_priority = 1.0  # already raised to the exponent
         self._valid_count = 0
 
-        self._layout = _row_layout(observation_shape, observation_dtype, action_shape, action_dtype)
+        self._observation = (tuple(observation_shape), _stored_observation_dtype(observation_dtype))
+        self._layout = self._row_layout(self._observation, action_shape, action_dtype)
         self._rows = {
             name: np.zeros((self.slots, num_envs, *shape), dtype=dtype)
             for name, (shape, dtype) in self._layout.items()
         }
         self._flat = {name: rows.reshape(self.capacity, *rows.shape[2:]) for name, rows in self._rows.items()}
-        self._step_shapes = tuple(self._rows[name].shape[1:] for name in ("obs", "actions", "rewards"))
+        self._step_shapes = ((num_envs, *observation_shape), (num_envs, *action_shape), (num_envs,))
 
         self._env_numbers = np.arange(num_envs)
         self._window = np.arange(n_step)[:, None]
@@ -105,8 +89,27 @@ class ReplayBuffer:
         self._reward_powers = self._discount_powers[:-1, None]
         self._one_step_discounts = np.array([gamma, 0.0], dtype=np.float32)  # by `terminated`
 
-    @staticmethod
+    @classmethod
+    def _row_layout(
+        cls, observation: Column, action_shape: tuple[int, ...], action_dtype: DTypeLike
+    ) -> dict[str, Column]:
+        flag = ((), np.dtype(np.bool_))
+        return {
+            **cls._observation_columns(observation),
+            "actions": (tuple(action_shape), _stored_action_dtype(action_dtype)),
+            "rewards": ((), np.dtype(np.float32)),
+            "terminated": flag,
+            "truncated": flag,
+            "valid": flag,
+        }
+
+    @classmethod
+    def _observation_columns(cls, observation: Column) -> dict[str, Column]:
+        return {"obs": observation, "next_obs": observation}
+
+    @classmethod
     def predicted_bytes(
+        cls,
         capacity: int,
         num_envs: int,
         observation_shape: tuple[int, ...],
@@ -118,7 +121,8 @@ class ReplayBuffer:
     ) -> int:
         """What `nbytes` of such a buffer will be, without allocating it."""
         stored = max(1, capacity // num_envs) * num_envs
-        layout = _row_layout(observation_shape, observation_dtype, action_shape, action_dtype)
+        observation = (tuple(observation_shape), _stored_observation_dtype(observation_dtype))
+        layout = cls._row_layout(observation, action_shape, action_dtype)
         per_row = sum(prod(shape) * dtype.itemsize for shape, dtype in layout.values())
         return stored * per_row + (SumTree.predicted_bytes(stored) if prioritized else 0)
 
@@ -160,10 +164,9 @@ class ReplayBuffer:
         rows = self._rows
         row_valid = rows["valid"][slot]
         self._valid_count -= int(np.count_nonzero(row_valid))
-        rows["obs"][slot] = obs
+        self._store_observations(slot, obs, next_obs)
         rows["actions"][slot] = actions
         rows["rewards"][slot] = rewards
-        rows["next_obs"][slot] = next_obs
         rows["terminated"][slot] = terminated
         rows["truncated"][slot] = truncated
         row_valid[:] = True if valid is None else valid
@@ -172,6 +175,14 @@ class ReplayBuffer:
         if self._tree is not None:
             # A row nobody has learnt from is drawn soon: it enters at the highest priority so far.
             self._tree.set(slot * self.num_envs + self._env_numbers, self._max_priority * row_valid)
+
+    def _store_observations(self, slot: int, obs: np.ndarray, next_obs: np.ndarray) -> None:
+        self._rows["obs"][slot] = obs
+        self._rows["next_obs"][slot] = next_obs
+
+    def _load_observations(self, indices: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What was seen before the rows `indices` and after the rows `last`."""
+        return self._flat["obs"].take(indices, axis=0), self._flat["next_obs"].take(last, axis=0)
 
     def cut(self) -> None:
         """End the newest row of every environment as if truncated: no window runs on into later rows."""
@@ -232,11 +243,12 @@ class ReplayBuffer:
             discounts = self._one_step_discounts.take(flat["terminated"].take(indices))
         else:
             rewards, discounts, last = self._sum_windows(indices)
+        obs, next_obs = self._load_observations(indices, last)
         return Transitions(
-            obs=torch.from_numpy(flat["obs"].take(indices, axis=0)),
+            obs=torch.from_numpy(obs),
             actions=torch.from_numpy(flat["actions"].take(indices, axis=0)),
             rewards=torch.from_numpy(rewards),
-            next_obs=torch.from_numpy(flat["next_obs"].take(last, axis=0)),
+            next_obs=torch.from_numpy(next_obs),
             discounts=torch.from_numpy(discounts),
             weights=weights,
             indices=indices,
@@ -324,7 +336,7 @@ class ReplayBuffer:
 
     def _description(self) -> dict[str, Any]:
         """What two buffers must share for one to take the other's rows."""
-        observation_shape, observation_dtype = self._layout["obs"]
+        observation_shape, observation_dtype = self._observation
         action_shape, action_dtype = self._layout["actions"]
         return {
             "capacity": self.capacity,

@@ -20,7 +20,10 @@ import gymnasium as gym
 from gymnasium.envs import registration
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from rl_training.config.pixels import PIXEL_KEYS, AtariOptions, ImageOptions, pixel_options
+from rl_training.envs.atari import AtariGames, atari_env, is_atari
 from rl_training.envs.classic_vector import CLASSIC_VECTOR_ENVS, ClassicVectorEnv
+from rl_training.envs.images import image_env
 from rl_training.envs.masking import MaskVelocity, MaskVelocityVector, take_keyword
 from rl_training.errors import ConfigError, EnvironmentProblem
 
@@ -34,7 +37,10 @@ _JAX_FAMILIES = ("gymnasium.envs.phys2d", "gymnasium.envs.tabular")
 def make_env(
     env_id: str | EnvMaker, env_kwargs: Mapping[str, Any] | None = None, *, render_mode: str | None = None
 ) -> gym.Env[Any, Any]:
-    """One env from an id, `module:EnvId` or a callable; only a registered env brings a time limit."""
+    """One env from an id, `module:EnvId` or a callable; only a registered env brings a time limit.
+
+    Images are left as they are unless `env_kwargs` has the key `atari` or `image` (see config/pixels.py).
+    """
     target = _find_spec(env_id) if isinstance(env_id, str) else env_id
     kwargs = dict(env_kwargs or {})
     if render_mode is not None:
@@ -65,6 +71,9 @@ def make_vector_env(
         return _accept(env, num_envs, kwargs, backend)
     target = _find_spec(env) if isinstance(env, str) else env
     with _problems_of(env, target, kwargs):
+        options = pixel_options(kwargs)
+        if isinstance(options, AtariOptions) and (backend in ("auto", "native") or options.episodic_life):
+            return _make_atari_games(target, num_envs, options, kwargs, backend)
         if backend == "auto" and num_envs > 1 and not take_keyword(kwargs)[0] and _batched_form(target) is not None:
             return _make_batched(target, num_envs, kwargs)
         if backend == "auto" and num_envs > 1 and _has_native(target, num_envs, kwargs):
@@ -115,8 +124,12 @@ def _accept(
 
 
 def _make_one(target: registration.EnvSpec | EnvMaker, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
+    options, kwargs = pixel_options(kwargs), _without_pixel_options(kwargs)
+    if isinstance(options, AtariOptions):
+        return atari_env(_atari_spec(target), options, kwargs)
     kwargs, masked = take_keyword(kwargs)
     env = _make_plain(target, kwargs)
+    env = env if options is None else image_env(env, options)
     return MaskVelocity(env) if masked else env
 
 
@@ -139,9 +152,34 @@ def _make_in_worker(target: registration.EnvSpec | EnvMaker, kwargs: dict[str, A
     return _make_one(target, kwargs)
 
 
+def _make_atari_games(
+    target: registration.EnvSpec | EnvMaker, num_envs: int, options: AtariOptions, kwargs: dict[str, Any], backend: str
+) -> VectorEnv[Any, Any, Any]:
+    if backend not in ("auto", "native"):
+        raise TypeError(f"env_kwargs.atari.episodic_life needs vector_backend 'auto', not {backend!r}")
+    if others := _without_pixel_options(kwargs):
+        raise TypeError(f"with vector_backend 'auto' it takes no {', '.join(others)} beside atari, use 'sync'")
+    return AtariGames(_atari_spec(target), num_envs, options)
+
+
+def _atari_spec(target: registration.EnvSpec | EnvMaker) -> registration.EnvSpec:
+    if isinstance(target, registration.EnvSpec) and is_atari(target):
+        return target
+    raise TypeError("env_kwargs.atari is for Atari ids such as ALE/Pong-v5, use env_kwargs.image")
+
+
+def _without_pixel_options(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in kwargs.items() if name not in PIXEL_KEYS}
+
+
 def _make_native(
     target: registration.EnvSpec | EnvMaker, num_envs: int, kwargs: dict[str, Any]
 ) -> VectorEnv[Any, Any, Any]:
+    if is_atari(target):
+        raise TypeError("its own vector class clips the score away, set env_kwargs.atari=true")
+    if isinstance(pixel_options(kwargs), ImageOptions):
+        raise TypeError("env_kwargs.image needs vector_backend 'auto', 'sync' or 'async'")
+    kwargs = _without_pixel_options(kwargs)
     if not isinstance(target, registration.EnvSpec) or target.vector_entry_point is None:
         raise TypeError("it has no vector class of its own, use vector_backend 'auto', 'sync' or 'async'")
     mode = gym.VectorizeMode.VECTOR_ENTRY_POINT
@@ -177,8 +215,11 @@ def backend_of(envs: VectorEnv[Any, Any, Any]) -> Backend:
 
 
 def _has_native(target: registration.EnvSpec | EnvMaker, num_envs: int, kwargs: dict[str, Any]) -> bool:
-    if not isinstance(target, registration.EnvSpec) or target.additional_wrappers:
+    if not isinstance(target, registration.EnvSpec) or target.additional_wrappers or is_atari(target):
         return False
+    if pixel_options(kwargs) is not None:
+        return False
+    kwargs = _without_pixel_options(kwargs)
     entry_point = target.vector_entry_point
     if entry_point is None or str(entry_point).startswith(_JAX_FAMILIES):
         return False
@@ -247,7 +288,7 @@ def _problems_of(env: Any, target: Any, kwargs: dict[str, Any]) -> Iterator[None
     """Whatever goes wrong while making this env becomes one line with the way out."""
     try:
         yield
-    except EnvironmentProblem:
+    except (EnvironmentProblem, ConfigError):
         raise
     except Exception as problem:
         name = repr(env) if isinstance(env, str) else getattr(env, "__qualname__", repr(env))

@@ -70,10 +70,20 @@ ALGORITHMS: dict[str, Entry] = {
         spec="rl_training.runtime.dqn_trainer:DQN_SPEC",
         learner="rl_training.algorithms.dqn:DQN",
     ),
+    "c51": Entry(
+        config="rl_training.config.c51:C51Config",
+        spec="rl_training.runtime.c51_trainer:C51_SPEC",
+        learner="rl_training.algorithms.c51:C51",
+    ),
     "ddpg": Entry(
         config="rl_training.config.ddpg:DDPGConfig",
         spec="rl_training.runtime.ddpg_trainer:DDPG_SPEC",
         learner="rl_training.algorithms.ddpg:DDPG",
+    ),
+    "d4pg": Entry(
+        config="rl_training.config.d4pg:D4PGConfig",
+        spec="rl_training.runtime.d4pg_trainer:D4PG_SPEC",
+        learner="rl_training.algorithms.d4pg:D4PG",
     ),
     "td3": Entry(
         config="rl_training.config.td3:TD3Config",

@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rl_training.models.mlp_actor_critic import MLPActorCritic
+    from rl_training.models.mlp_c51 import MLPC51Network
     from rl_training.models.mlp_continuous import MLPDeterministicActorCritic, MLPSquashedGaussianActorCritic
+    from rl_training.models.mlp_d4pg import MLPD4PGModel
     from rl_training.models.mlp_mpo import MLPMPOModel
     from rl_training.models.mlp_naf import MLPNAFModel
     from rl_training.models.mlp_ppg import MLPPPGModel
     from rl_training.models.mlp_q import MLPQNetwork
+    from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
 
 _HOMES = {
+    "LSTMActorCritic": "recurrent.lstm_actor_critic",
     "MLPActorCritic": "mlp_actor_critic",
+    "MLPC51Network": "mlp_c51",
+    "MLPD4PGModel": "mlp_d4pg",
     "MLPDeterministicActorCritic": "mlp_continuous",
     "MLPMPOModel": "mlp_mpo",
     "MLPNAFModel": "mlp_naf",
@@ -24,7 +30,10 @@ _HOMES = {
 }
 
 __all__ = [
+    "LSTMActorCritic",
     "MLPActorCritic",
+    "MLPC51Network",
+    "MLPD4PGModel",
     "MLPDeterministicActorCritic",
     "MLPMPOModel",
     "MLPNAFModel",

@@ -119,3 +119,13 @@ def squashed_gaussian(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Ten
     log_normal = -0.5 * noise.square() - log_std - LOG_SQRT_2PI
     correction = 2 * (math.log(2) - pre_tanh - F.softplus(-2 * pre_tanh))
     return torch.tanh(pre_tanh), (log_normal - correction).sum(-1)
+
+
+def expected_return(logits: Tensor, support: Tensor) -> Tensor:
+    """E[Z] of a return distribution over atoms: logits [..., atoms], support [atoms]."""
+    return logits.softmax(-1) @ support
+
+
+def bellman_atoms(rewards: Tensor, discounts: Tensor, support: Tensor) -> Tensor:
+    """r + d z_j: where the atoms of a next state's return lie, seen from the state before.   [B, atoms]"""
+    return rewards[:, None] + discounts[:, None] * support

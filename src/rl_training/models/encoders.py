@@ -7,6 +7,7 @@ images are a property of the env and the model, never of an algorithm.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 from torch import Tensor, nn
@@ -43,6 +44,9 @@ class FlatPixels(nn.Module):
         return scaled_pixels(images, self.input_shape).flatten(1)
 
 
+# By what only its own parameters are called.
+_MARKS = {"nature": "encoder.convolutions.", "impala": "encoder.stages."}
+
 Encoder = VectorEncoder | FlatPixels | NatureCNN | ImpalaResNet
 
 
@@ -61,3 +65,13 @@ def build_encoder(spaces: Spaces, config: ModelConfig) -> Encoder:
     if len(shape) == 3:
         return FlatPixels(shape)
     return VectorEncoder(math.prod(shape))
+
+
+def check_same_encoder(saved: Iterable[str], own: Iterable[str]) -> None:
+    """Refuse the parameters (by their names) of a model with another encoder, before torch lists them one by one."""
+    theirs, ours = (
+        next((kind for kind, mark in _MARKS.items() if any(name.startswith(mark) for name in names)), "mlp")
+        for names in (list(saved), list(own))
+    )
+    if theirs != ours:
+        raise ValueError(f"its encoder is {theirs}, and this model's is {ours}: set model.encoder to {theirs}")

@@ -12,6 +12,7 @@ import torch
 
 from rl_training.algorithms.learner import Learner
 from rl_training.algorithms.streams import Streams
+from rl_training.config.pixels import kept_for_another_env
 from rl_training.config.train import TrainConfig
 from rl_training.envs.factory import make_env
 from rl_training.envs.spaces import Spaces
@@ -37,7 +38,13 @@ class Agent:
                 f"{source.removeprefix(CALLABLE_PREFIX)} was given as a Python object and cannot be made again "
                 f"from its name: pass env="
             )
-        return lambda: make_env(source, self.config.env_kwargs if env is None else None)
+        return lambda: make_env(source, self.env_kwargs(env))
+
+    def env_kwargs(self, env: Any = None) -> dict[str, Any]:
+        """Keywords for the run's own env, for another id, or for a callable, which has its own already."""
+        if env is None:
+            return dict(self.config.env_kwargs)
+        return kept_for_another_env(self.config.env_kwargs) if isinstance(env, str) else {}
 
 
 def load_agent(checkpoint: Checkpoint) -> Agent:

@@ -125,7 +125,8 @@ class Collector:
         self._returns += rewards * valid
         self._lengths += valid
         if any_done:
-            self._finish_episodes(step, done)
+            # A lost life ends the episode that is learned from, but not the game whose score is told.
+            self._finish_episodes(step, done & ~infos.get("life_lost", np.False_))
         return step
 
     def collect(self, num_steps: int) -> tuple[Rollout, list[Episode]]:
@@ -198,7 +199,7 @@ class Collector:
 
     def _check_finite(self, name: str, values: np.ndarray) -> None:
         """A sum is finite only if every entry is; one that overflowed is looked at again, entry by entry."""
-        if math.isfinite(np.add.reduce(values, None)):
+        if values.dtype == np.uint8 or math.isfinite(np.add.reduce(values, None)):
             return
         broken = np.flatnonzero(~np.isfinite(values.reshape(self.num_envs, -1)).all(1))
         if not len(broken):

@@ -17,7 +17,9 @@ from gymnasium.vector import VectorEnv
 from rl_training.algorithms.learner import Learner, UpdateResult
 from rl_training.algorithms.streams import Streams
 from rl_training.config.base import OnPolicyConfig, ReplayConfig
+from rl_training.config.pixels import frame_stack
 from rl_training.config.train import TrainConfig
+from rl_training.data.frame_replay import FrameReplayBuffer
 from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
 from rl_training.envs.spaces import Spaces
 from rl_training.runtime.collector import Collector, Episode
@@ -122,12 +124,18 @@ class ReplayLoop(Loop):
             spaces.action_shape,
             "float32" if spaces.action_kind == "box" else "int64",
         )
-        check_replay_fits(ReplayBuffer.predicted_bytes(*layout, prioritized=settings.prioritized))
-        self.buffer = ReplayBuffer(
+        kind: Any = ReplayBuffer
+        images: dict[str, int] = {}
+        if len(spaces.observation_shape) == 3:
+            kind, images = FrameReplayBuffer, {"stack": frame_stack(config.env_kwargs)}
+        needed = kind.predicted_bytes(*layout, prioritized=settings.prioritized, **images)
+        check_replay_fits(needed, settings.buffer_size)
+        self.buffer: ReplayBuffer = kind(
             *layout,
             gamma=settings.gamma,
             n_step=settings.n_step,
             prioritized=priorities if settings.prioritized else None,
+            **images,
         )
         self.last_round = 0
 

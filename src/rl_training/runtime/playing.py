@@ -101,7 +101,7 @@ def _drawing_env(agent: Agent, env: str | EnvMaker | None, render_mode: str) -> 
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     agent.env_maker(env)  # refuses, with the way out, an env that cannot be made from its name
     source = agent.config.env_id if env is None else env
-    return make_env(source, agent.config.env_kwargs if env is None else None, render_mode=render_mode)
+    return make_env(source, agent.env_kwargs(env), render_mode=render_mode)
 
 
 def _play(

@@ -27,11 +27,15 @@ EnvMaker = Callable[[], gym.Env[Any, Any]]
 EnvSource = str | EnvMaker | VectorEnv
 
 
-def resolve_auto(config: TrainConfig) -> TrainConfig:
+def resolve_auto(config: TrainConfig, spaces: Spaces) -> TrainConfig:
     """Replace `auto` by what it means here, so that the run records it and a resumed run does the same."""
     device = str(resolve_device(config.device))
-    compiled = resolve_compile(config, device)
-    return load_config(config, {"threads": resolve_threads(config), "device": device, "compile": compiled})
+    settings = {
+        "device": device,
+        "threads": resolve_threads(config, spaces.observation_shape),
+        "compile": resolve_compile(config, device),
+    }
+    return load_config(config, settings)
 
 
 def default_run_name(config: TrainConfig) -> str:

@@ -24,6 +24,8 @@ from rl_training.runtime.checkpoint import (
 from rl_training.runtime.loops import Loop, ReplayLoop
 from rl_training.runtime.metrics import MetricWindow
 
+LARGEST_SEGMENT = 500_000_000  # bytes
+
 
 def free_name(path: Path) -> Path:
     """`path`, with a number behind it if that is taken."""
@@ -111,9 +113,12 @@ class RunSaver:
             return []
         buffer = self.loop.buffer
         start = max([buffer.oldest_row, *(ref.stop for ref in self._segments)])
-        if start < buffer.rows_written:
-            rows = buffer.export_rows(start, buffer.rows_written)
-            self._segments.append(write_segment(self.run_dir / "replay", start, buffer.rows_written, rows))
+        # In pieces: a copy of all of a large buffer might not fit beside it.
+        piece = max(1, LARGEST_SEGMENT * buffer.slots // buffer.nbytes)
+        for first in range(start, buffer.rows_written, piece):
+            stop = min(first + piece, buffer.rows_written)
+            rows = buffer.export_rows(first, stop)
+            self._segments.append(write_segment(self.run_dir / "replay", first, stop, rows))
         self._segments = [ref for ref in self._segments if ref.stop > buffer.oldest_row]
         return self._segments
 

@@ -42,6 +42,11 @@ class AlgorithmSpec:
                 f"{env_id} shows images {spaces.observation_shape}, and {self.name} takes vectors: "
                 f"flatten them with gymnasium.wrappers.FlattenObservation"
             )
+        if (env_id.startswith("ALE/") or "NoFrameskip-v" in env_id) and spaces.observation_shape[-1:] == (3,):
+            raise EnvironmentProblem(
+                f"{env_id} shows raw frames {spaces.observation_shape}, which nobody learns from: "
+                f"set env_kwargs.atari=true, or env_kwargs.image"
+            )
         kind = spaces.action_kind
         if kind in self.actions:
             return

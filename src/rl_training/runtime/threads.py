@@ -16,13 +16,14 @@ WIDE_BATCH = 256
 MOST_THREADS = 4
 
 
-def resolve_threads(config: TrainConfig) -> int:
-    """`auto`: one thread for narrow networks or small batches, more where 256 rows meet layers of 256."""
+def resolve_threads(config: TrainConfig, observation_shape: tuple[int, ...] = ()) -> int:
+    """`auto`: one thread for narrow networks or small batches, more for images or where 256 rows meet layers of 256."""
     if config.threads != "auto":
         return config.threads
     settings = config.algo_kwargs
     rows = getattr(settings, "batch_size", getattr(settings, "minibatch_size", 0))
-    if max(config.model.hidden_sizes, default=0) < WIDE_LAYER or rows < WIDE_BATCH:
+    wide = max(config.model.hidden_sizes, default=0) >= WIDE_LAYER and rows >= WIDE_BATCH
+    if not wide and len(observation_shape) < 3:
         return 1
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
     # What torch has now is what the user allows (OMP_NUM_THREADS): more threads than that on a machine that is

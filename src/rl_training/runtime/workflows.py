@@ -15,12 +15,14 @@ from typing import Any
 
 from gymnasium.vector import VectorEnv
 
+from rl_training.config.pixels import kept_for_another_env
 from rl_training.config.train import TrainConfig
 from rl_training.envs.factory import backend_of, make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
 from rl_training.experiment.config import load_config, save_config
 from rl_training.experiment.registry import get_spec
+from rl_training.runtime.advice import Adviser
 from rl_training.runtime.agent import Agent, stored_config
 from rl_training.runtime.checkpoint import (
     Checkpoint,
@@ -91,10 +93,10 @@ def train(
     `Progress` and stops the run by returning False; `show` forces the live display on or off;
     `initial_learner` is a learner's state to start from.
     """
-    config = resolve_auto(config)
     with training_envs(config, env) as envs:
         spaces = Spaces(envs.single_observation_space, envs.single_action_space)
         get_spec(config.algo).check_spaces(spaces, config.env_id)
+        config = resolve_auto(config, spaces)
         if env is None and config.vector_backend == "auto":
             config = config.model_copy(update={"vector_backend": backend_of(envs)})
         # Everything that can be refused is refused before there is a run directory.
@@ -135,8 +137,8 @@ def resume(
     changes: dict[str, Any] = {} if total_timesteps is None else {"total_timesteps": total_timesteps}
     config = load_config(stored_config(checkpoint), changes)
     if isinstance(env, str):
-        # Another id does not know the keywords of the old one.
-        config, env = config.model_copy(update={"env_id": env, "env_kwargs": {}}), None
+        kwargs = kept_for_another_env(config.env_kwargs)
+        config, env = config.model_copy(update={"env_id": env, "env_kwargs": kwargs}), None
     if config.total_timesteps < checkpoint.env_steps:
         raise ConfigError(
             f"total_timesteps: {config.total_timesteps} is less than the {checkpoint.env_steps} steps already done"
@@ -232,6 +234,7 @@ class _Session:
                 self.config.total_timesteps, title, start_step=self.loop.env_steps, enabled=self.show
             )
             stack.enter_context(self.display)
+            self.adviser = Adviser(self.loop.learner, self.display.note)
             self.recorder = stack.enter_context(
                 Recorder(
                     self.run.path,
@@ -302,7 +305,9 @@ class _Session:
 
     def _log(self) -> None:
         if not self.window.is_empty:
-            self.recorder.record(self.window.line() | self._wall_clock())
+            line = self.window.line()
+            self.recorder.record(line | self._wall_clock())
+            self.adviser.look(line)
 
     def _evaluate(self, seed: int, *, competes: bool = True) -> EvalResult | None:
         if not self.can_evaluate:

@@ -1,0 +1,57 @@
+"""Image observations of any env: grayscale, resize, channels first, stack; each only where it is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import wrappers
+
+from rl_training.config.pixels import ImageOptions
+from rl_training.errors import EnvironmentProblem
+
+MOST_CHANNELS = 4
+INSTALL = 'pip install "rl_training[atari]"'
+
+
+def image_env(env: gym.Env[Any, Any], options: ImageOptions) -> gym.Env[Any, Any]:
+    """`env` with its uint8 images, HWC, CHW or HW, as `options` want them; what they show stays the same."""
+    space = env.observation_space
+    shape = space.shape or ()
+    if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8 or len(shape) not in (2, 3):
+        raise EnvironmentProblem(
+            f"env_kwargs.image is for images, a uint8 Box (height, width[, channels]), and the env shows {space}: "
+            f"leave it out"
+        )
+    if len(shape) == 2:
+        env = _reshaped(env, (*shape, 1), lambda image: image[:, :, None])
+    elif shape[0] <= MOST_CHANNELS < shape[2]:
+        env = _reshaped(env, (*shape[1:], shape[0]), lambda image: np.moveaxis(image, 0, -1))
+    if options.grayscale and (env.observation_space.shape or ())[-1] == 3:
+        env = wrappers.GrayscaleObservation(env, keep_dim=True)
+    if options.height_and_width is not None:
+        try:
+            env = wrappers.ResizeObservation(env, options.height_and_width)
+        except gym.error.DependencyNotInstalled:
+            raise EnvironmentProblem(f"env_kwargs.image.resize needs OpenCV: {INSTALL}") from None
+    if options.channel_first:
+        height, width, channels = env.observation_space.shape or ()
+        env = _reshaped(env, (channels, height, width), lambda image: np.moveaxis(image, -1, 0))
+    if options.stack == 1:
+        return env
+    return stacked(env, options.stack, axis=0 if options.channel_first else -1)
+
+
+def stacked(env: gym.Env[Any, Any], count: int, axis: int) -> gym.Env[Any, Any]:
+    """The newest `count` images side by side along the channel axis, oldest first; before the first there is black."""
+    shape = env.observation_space.shape or ()
+    whole = list(shape)
+    whole[axis] *= count
+    env = wrappers.FrameStackObservation(env, count, padding_type="zero")
+    return _reshaped(env, tuple(whole), lambda images: np.concatenate(list(images), axis))
+
+
+def _reshaped(env: gym.Env[Any, Any], shape: tuple[int, ...], change: Any) -> gym.Env[Any, Any]:
+    space = gym.spaces.Box(0, 255, shape, np.uint8)
+    return wrappers.TransformObservation(env, lambda image: np.ascontiguousarray(change(image)), space)
