@@ -29,8 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ROOT / "scripts" / "learning_targets.yaml"
 EPISODES, FIRST_SEED = 100, 10_000
 SHARE_OF_SEEDS_AT_FLOOR = 0.8
-# What differs between two runs of one preset, and says nothing about the preset.
-PER_RUN = ("seed", "run_name", "output_dir", "threads", "device")
+# What differs between two runs of one preset, or is what `auto` came to, and says nothing about the preset.
+PER_RUN = ("seed", "run_name", "output_dir", "threads", "device", "compile", "vector_backend")
 
 Row = dict[str, Any]
 Score = dict[str, Any]

@@ -188,7 +188,9 @@ def test_a_deterministic_evaluation_leaves_no_trace_in_the_learner(algo: str) ->
     )
     assert state_hash(learner.state_dict()) == before
     assert first == second
-    assert len(set(first.returns)) <= 2  # two observations: a policy without noise has two outcomes at most
+    # Two observations: a policy without noise has two outcomes at most, but for the last bits of a product, which may
+    # depend on how many rows it has.
+    assert len({round(total, 4) for total in first.returns}) <= 2
 
 
 def test_an_evaluation_on_the_real_env_is_the_sum_of_its_rewards() -> None:
