@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from works import WORKS
 
+from rl_training.config.train import TrainConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.experiment.config import load_config
 from rl_training.runtime.loops import Loop, Progress, ReplayLoop
@@ -42,15 +44,30 @@ class Clock:
         setattr(owner, method, timed)
 
 
-def run_for(loop: Loop, seconds: float, after: Callable[[Progress], None] = lambda progress: None) -> tuple[int, float]:
-    """Env steps and seconds of rounds, after a warm-up that ends with the compiling."""
+@contextlib.contextmanager
+def set_up(config: TrainConfig) -> Iterator[Loop]:
+    """A loop at its start, with everything that `auto` stands for decided."""
+    with training_envs(config, None) as envs:
+        spaces = Spaces(envs.single_observation_space, envs.single_action_space)
+        resolved = resolve_auto(config, spaces)
+        with limited_threads(int(resolved.threads)):
+            yield build_loop(resolved, envs, spaces)
+
+
+def run_for(
+    loop: Loop, seconds: float, after: Callable[[Progress], None] | None = None, clock: Clock | None = None
+) -> tuple[int, float]:
+    """Env steps and seconds of rounds, after a warm-up that ends with the compiling; the clock starts with them."""
     rounds = iter(loop)
     for progress in rounds:
         if progress.updates >= 3:
             break
+    if clock is not None:
+        clock.seconds = dict.fromkeys(PARTS, 0.0)
     first, started = loop.env_steps, time.perf_counter()
     for progress in rounds:
-        after(progress)
+        if after is not None:
+            after(progress)
         if time.perf_counter() - started >= seconds:
             break
     return loop.env_steps - first, time.perf_counter() - started
@@ -61,71 +78,55 @@ def breakdown(names: list[str], seconds: float) -> list[str]:
     lines += [f"| work | steps/s | {' | '.join(PARTS)} |", "| --- |" + " --- |" * (len(PARTS) + 1)]
     for name in names:
         config = load_config(WORKS[name].ours)
-        config = resolve_auto(load_config(config, {"compile": "on" if config.algo_kwargs.compilable else "off"}))
-        with (
-            training_envs(config, None) as envs,
-            limited_threads(int(config.threads)),
-            tempfile.TemporaryDirectory() as folder,
-        ):
-            loop = build_loop(config, envs, Spaces(envs.single_observation_space, envs.single_action_space))
-            recorder, window = Recorder(Path(folder)), MetricWindow()
-            clock = Clock()
-            clock.watch(envs, "step", "env")
+        config = load_config(config, {"compile": "on" if config.algo_kwargs.compilable else "off"})
+        with set_up(config) as loop, tempfile.TemporaryDirectory() as folder:
+            clock, log = Clock(), Log(Path(folder))
+            clock.watch(loop.collector.envs, "step", "env")
             clock.watch(loop.learner, "act", "acting")
             clock.watch(loop.learner, "update", "learning")
+            clock.watch(log, "after", "logging")
             if isinstance(loop, ReplayLoop):
                 clock.watch(loop.buffer, "add", "storing")
                 clock.watch(loop.buffer, "sample", "sampling")
-            last_line = 0
-
-            def log(progress: Progress, window: MetricWindow = window, recorder: Recorder = recorder) -> None:
-                nonlocal last_line
-                window.add(progress)
-                if progress.env_steps - last_line >= 10_000:
-                    recorder.record(window.line())
-                    last_line = progress.env_steps
-
-            holder = _Holder(log)
-            clock.watch(holder, "call", "logging")
-            clock.seconds = dict.fromkeys(PARTS, 0.0)
-            steps, elapsed = run_for(loop, seconds, lambda progress, holder=holder: holder.call(progress))
-            recorder.close()
+            steps, elapsed = run_for(loop, seconds, lambda progress, log=log: log.after(progress), clock)
+            log.recorder.close()
         clock.seconds["rest"] = elapsed - sum(clock.seconds.values())
         shares = " | ".join(f"{100 * clock.seconds[part] / elapsed:.0f}" for part in PARTS)
         lines.append(f"| {WORKS[name].title} | {steps / elapsed:,.0f} | {shares} |")
     return lines
 
 
-class _Holder:
-    def __init__(self, call: Callable[[Progress], None]):
-        self.call = call
+class Log:
+    """What a run does with its metrics, at the cadence of the comparison with the peers."""
+
+    def __init__(self, folder: Path):
+        self.recorder, self.window, self.last_line = Recorder(folder), MetricWindow(), 0
+
+    def after(self, progress: Progress) -> None:
+        self.window.add(progress)
+        if progress.env_steps - self.last_line >= 10_000:
+            self.recorder.record(self.window.line())
+            self.last_line = progress.env_steps
 
 
-def growth(names: list[str], seconds: float) -> list[str]:
+SIZES = [(envs, 64) for envs in (1, 4, 16, 64, 256, 1024, 4096)] + [(8, width) for width in (16, 64, 256, 1024)]
+
+
+def growth(names: list[str], seconds: float, sizes: list[tuple[int, int]] = SIZES) -> list[str]:
     """PPO on CartPole: more envs at the same number of rollout steps, and wider networks at 8 envs."""
     lines = ["## How cost grows", "", "PPO on CartPole; steps per second and microseconds per env step.", ""]
     lines += ["| envs | width | steps/s | us per step |", "| --- | --- | --- | --- |"]
-    cases = [(envs, 64) for envs in (1, 4, 16, 64, 256, 1024, 4096)]
-    cases += [(8, width) for width in (16, 64, 256, 1024)]
-    for envs_count, width in cases:
-        rollout = 128 if envs_count <= 64 else 64
-        rows = min(8192, max(64, envs_count * rollout // 4))
-        config = resolve_auto(
-            load_config(
-                WORKS["ppo"].ours,
-                {
-                    "num_envs": envs_count,
-                    "hidden_sizes": [width, width],
-                    "num_steps": rollout,
-                    "minibatch_size": rows,
-                    "compile": "on",
-                },
-            )
-        )
-        with training_envs(config, None) as envs, limited_threads(int(config.threads)):
-            loop = build_loop(config, envs, Spaces(envs.single_observation_space, envs.single_action_space))
+    for num_envs, width in sizes:
+        num_steps = 128 if num_envs <= 64 else 64
+        changes = {
+            "num_envs": num_envs,
+            "hidden_sizes": [width, width],
+            "num_steps": num_steps,
+            "minibatch_size": min(8192, num_envs * num_steps // 4),
+        }
+        with set_up(load_config(WORKS["ppo"].ours, changes)) as loop:
             steps, elapsed = run_for(loop, seconds)
-        lines.append(f"| {envs_count} | {width} | {steps / elapsed:,.0f} | {1e6 * elapsed / steps:.1f} |")
+        lines.append(f"| {num_envs} | {width} | {steps / elapsed:,.0f} | {1e6 * elapsed / steps:.1f} |")
     return lines
 
 

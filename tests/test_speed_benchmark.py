@@ -1,0 +1,59 @@
+"""The speed benchmark: its modes run on our side, and its rows add up. What they measure is for an idle machine."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from rl_training.experiment.config import load_config
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("parts")
+
+
+def plain(parts: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No compiling: the figures do not matter here."""
+    monkeypatch.setattr("rl_training.runtime.preparing.resolve_compile", lambda config, device: "off")
+
+
+def test_every_work_is_a_valid_config(parts: ModuleType) -> None:
+    for work in parts.WORKS.values():
+        assert load_config(work.ours).algo in work.title.lower().replace("recurrentppo", "recurrent_ppo")
+
+
+@pytest.mark.parametrize("name", ["a2c", "dqn", "recurrent-ppo"])
+def test_the_parts_of_a_step_add_up(name: str, parts: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain(parts, monkeypatch)
+    row = parts.breakdown([name], 0.3)[-1]
+    steps, *shares = (float(text.replace(",", "")) for text in re.findall(r"[-\d,.]+", row.split("|", 2)[2]))
+    assert steps > 0
+    assert len(shares) == len(parts.PARTS)
+    assert all(share >= -1 for share in shares)
+    assert sum(shares) == pytest.approx(100, abs=4)
+
+
+def test_growth_has_a_row_for_every_size(parts: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain(parts, monkeypatch)
+    rows = [row for row in parts.growth([], 0.05, [(1, 16), (64, 64)]) if re.match(r"\| \d", row)]
+    assert [row.split(" | ")[:2] for row in rows] == [["| 1", "16"], ["| 64", "64"]]
+
+
+def test_without_the_peers_it_says_how_to_get_them(tmp_path: Path) -> None:
+    for script in BENCHMARKS.glob("*.py"):
+        folder = tmp_path / "benchmarks"
+        folder.mkdir(exist_ok=True)
+        (folder / script.name).write_text(script.read_text())
+    found = subprocess.run([sys.executable, folder / "speed.py"], capture_output=True, text=True, check=False)
+    assert found.returncode != 0
+    assert "run `make bench-setup` first" in found.stderr
