@@ -10,7 +10,7 @@ WORKERS ?= 2
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint bench-setup bench clean
+.PHONY: help setup demo test test-slow drills lint bench-setup bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,9 @@ test: setup lint ## lint, then the test suite
 
 test-slow: setup ## the long tests (learning runs)
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -m slow -n $(WORKERS) --dist loadgroup
+
+drills: setup ## reliability drills, under 20 minutes; their figures go into docs/reliability.md
+	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest drills --whole -n $(WORKERS) --dist loadgroup
 
 bench-setup: setup ## install the peers of the speed benchmark, apart from the library
 	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench

@@ -1,0 +1,50 @@
+"""A session of drills: figures of all its processes are gathered, and published when every drill has passed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+# As in the test suite: read once, when torch and pygame are imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+
+import pytest
+
+import figures
+
+STARTED = pytest.StashKey[float]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--whole", action="store_true", help="all drills are run: figures of drills that are gone go too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.stash[STARTED] = time.monotonic()
+        os.environ[figures.FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="drill-figures-")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    config = session.config
+    if hasattr(config, "workerinput"):
+        return
+    folder = Path(os.environ.pop(figures.FOLDER_VARIABLE))
+    try:
+        if exitstatus == pytest.ExitCode.OK and not config.option.collectonly:
+            whole = config.getoption("--whole")
+            if whole:
+                os.environ[figures.FOLDER_VARIABLE] = str(folder)
+                minutes = (time.monotonic() - config.stash[STARTED]) / 60
+                figures.record_figure(figures.WHOLE_SESSION, "minutes for all of them", minutes, "< 20 min")
+            figures.publish(folder, whole=whole)
+    except AssertionError as error:
+        print(f"\n{error}: nothing is published")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
