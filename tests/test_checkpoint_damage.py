@@ -232,6 +232,7 @@ def test_the_load_path_has_no_pickle_in_its_source() -> None:
     names = [
         "durable_files",
         "state_tree",
+        "tensor_files",
         "replay_segments",
         "checkpoint_files",
         "checkpoint",

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
+from rl_training.runtime import recorder as recorder_module
 from rl_training.runtime.recorder import WALL_CLOCK_FIELDS, Recorder, read_metrics, without_wall_clock
 
 
@@ -324,30 +325,58 @@ def test_a_failing_sink_is_switched_off_with_one_line_and_the_others_go_on(tmp_p
     assert message == "warning: failing logging is off from here: [Errno 28] No space left on device\n"
 
 
-def test_failure_of_the_stream_itself_stops_with_one_line(tmp_path):
-    class FullDisk:
-        def __init__(self, file: Any) -> None:
-            self.file = file
+class NearlyFullDisk:
+    """Takes the first half of a write while `room` lasts, and then nothing."""
 
-        def write(self, data: bytes) -> int:
-            return len(data)
+    def __init__(self, recorder: Recorder, room: int) -> None:
+        self.file, self.room = recorder._file, room
 
-        def flush(self) -> None:
+    def write(self, data: bytes) -> int:
+        if self.room == 0:
             raise OSError(errno.ENOSPC, "No space left on device")
+        taken = min(self.room, max(1, len(data) // 2))
+        self.room -= taken
+        return self.file.write(data[:taken])
 
-        def __enter__(self) -> FullDisk:
-            return self
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
 
-        def __exit__(self, *error: object) -> None:
-            self.file.close()
 
-    recorder = Recorder(tmp_path, table=False)
-    recorder._file = FullDisk(recorder._file)
-    with pytest.raises(RLTrainingError, match=r"cannot write .*No space left.*resume") as caught, recorder:
+def test_lines_that_a_full_disk_does_not_take_wait_for_room(tmp_path, capsys):
+    with Recorder(tmp_path, table=False) as recorder:
         recorder.record(train_line(100))
-    assert "\n" not in str(caught.value)
-    assert caught.value.__context__.__context__ is None  # closing did not raise the same trouble again
+        recorder._file = disk = NearlyFullDisk(recorder, room=10)
+        for step in (200, 300, 400):
+            recorder.record(train_line(step))
+        assert [line["env_steps"] for line in read_metrics(tmp_path)] == [100], "a torn line is no line"
+        message = capsys.readouterr().err
+        assert message.count("\n") == 1 and "wait in memory: [Errno 28] No space left on device" in message
+        with pytest.raises(CheckpointError, match=r"cannot write .*No space left.*resume") as caught:
+            recorder.flush()
+        assert "\n" not in str(caught.value)
+        disk.room = 10**6
+        recorder.record(train_line(500))
+        recorder.flush()
+        assert recorder.offset() == (tmp_path / "metrics.jsonl").stat().st_size
+    assert [line["env_steps"] for line in read_metrics(tmp_path)] == [100, 200, 300, 400, 500]
+
+
+def test_lines_that_never_find_room_are_told_and_do_not_wait_for_ever(tmp_path, capsys, monkeypatch):
+    recorder = Recorder(tmp_path, table=False)
+    recorder._file = NearlyFullDisk(recorder, room=0)
+    recorder.record(train_line(100))
     recorder.close()
+    recorder.close()
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 2 and "the last lines of" in told[1] and "are lost" in told[1]
+
+    monkeypatch.setattr(recorder_module, "MOST_WAITING", 200)
+    recorder = Recorder(tmp_path, table=False)
+    recorder._file = NearlyFullDisk(recorder, room=0)
+    with pytest.raises(CheckpointError, match="cannot write"), recorder:
+        for step in range(100):
+            recorder.record(train_line(step))
+    assert step < 10
 
 
 def test_an_output_directory_that_cannot_be_made_is_one_clear_line(tmp_path):

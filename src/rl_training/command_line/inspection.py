@@ -15,7 +15,7 @@ from rl_training.runtime.checkpoint import (
     verify_checkpoint,
 )
 from rl_training.runtime.checkpoint_files import FILES
-from rl_training.runtime.durable_files import read_arrays
+from rl_training.runtime.tensor_files import read_arrays
 
 
 def inspect_checkpoint(path: Path) -> dict[str, Any]:

@@ -145,6 +145,8 @@ def show_result(result: TrainResult) -> None:
         ("run", result.run_dir),
         ("checkpoint", result.checkpoint.name),
     ]
+    if result.failed_saves:
+        rows.append(("failed saves", f"{result.failed_saves}, look at the disk"))
     if evaluation is not None:
         rows.insert(0, ("mean return", f"{return_text(evaluation)} over {len(evaluation.returns)} episodes"))
     show(facts(rows, f"{config.algo} on {config.env_id}, seed {config.seed}: {state}"))

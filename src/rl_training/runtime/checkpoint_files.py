@@ -19,20 +19,20 @@ from rl_training.runtime.durable_files import (
     crash_point,
     encode_json,
     file_record,
+    make_directory,
     one_line,
-    read_arrays,
     read_json,
     release_temporary,
     remove_leftovers,
     remove_tree,
     sync_directory,
     temporary_sibling,
-    write_arrays,
     write_synced,
 )
 from rl_training.runtime.fingerprint import fingerprint
 from rl_training.runtime.replay_segments import SegmentRef, segment_path
 from rl_training.runtime.state_tree import flatten_state, to_numpy, unflatten_state
+from rl_training.runtime.tensor_files import read_arrays, write_arrays
 
 SCHEMA = 1
 FORMAT = "rl_training checkpoint"
@@ -135,7 +135,7 @@ def save_checkpoint(
     tree, tensors = flatten_state(state)
     temporary = temporary_sibling(directory)
     try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(directory.parent)
         remove_leftovers(directory.parent, ("step-", "best-", directory.name))
         os.mkdir(temporary, 0o755)
         crash_point("temporary-created")
@@ -192,6 +192,8 @@ def _move_into_place(temporary: Path, directory: Path, replace: bool) -> Path:
             except OSError:
                 os.rename(trash, directory)
                 raise
+            # The new name has to be on the disk before the old content goes.
+            sync_directory(directory.parent)
             remove_tree(trash)
         finally:
             release_temporary(trash)

@@ -1,4 +1,4 @@
-"""Files that survive a crash: synced writes, tensor files and JSON with limits. No pickle, ever."""
+"""Files that survive a crash: synced writes, clean-up behind dead writers, JSON with limits. No pickle, ever."""
 
 from __future__ import annotations
 
@@ -9,20 +9,13 @@ import shutil
 import stat
 import threading
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from rl_training.errors import CheckpointError
 
 MAX_JSON_BYTES = 64 * 2**20
 MAX_JSON_DEPTH = 100
-MAX_HEADER_BYTES = 8 * 2**20
-MAX_TENSORS = 20_000
 
 CRASH_VARIABLE = "RL_TRAINING_CRASH_AT"
 _live_temporaries: set[str] = set()
@@ -50,6 +43,14 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and what is missing above it, durably: files in it are lost if its own name is."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in reversed(missing):
+        sync_directory(each.parent)
 
 
 def write_synced(path: Path, content: bytes) -> None:
@@ -205,42 +206,3 @@ def read_json(path: Path) -> Any:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
-
-
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a synced safetensors file."""
-    # The library writes from the raw pointer: an array with strides would be stored as garbage.
-    # (np.ascontiguousarray would turn a 0-d array into a 1-d one.)
-    dense = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    save_file(dense, path)
-    check_header(path, path.stat().st_size)
-    with open(path, "rb+") as file:
-        os.fsync(file.fileno())
-
-
-def check_header(path: Path, size: int) -> None:
-    with open(path, "rb") as file:
-        header = int.from_bytes(file.read(8), "little")
-    if size < 8 or header > size - 8:
-        raise CheckpointError(f"{path}: not a safetensors file")
-    if header > MAX_HEADER_BYTES:
-        raise CheckpointError(
-            f"{path}: refused, its header has {header} bytes, the limit is {MAX_HEADER_BYTES}"
-        )
-
-
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read a safetensors file into writable arrays."""
-    check_header(path, regular_file_size(path))
-    try:
-        with safe_open(path, framework="np") as file:
-            names = list(file.keys())
-            if len(names) > MAX_TENSORS:
-                raise CheckpointError(f"{path}: refused, {len(names)} tensors, the limit is {MAX_TENSORS}")
-            return {name: _writable(file.get_tensor(name)) for name in names}
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(f"{path}: not a readable safetensors file ({one_line(error)})") from None
-
-
-def _writable(array: np.ndarray) -> np.ndarray:
-    return array if array.flags.writeable and array.flags.owndata else array.copy()

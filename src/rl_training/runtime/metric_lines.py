@@ -19,6 +19,9 @@ WALL_CLOCK_FIELDS: frozenset[str] = frozenset(
     {"wall_seconds", "steps_per_second", "time_env", "time_act", "time_learn", "time_other"}
 )
 
+# What happened to the run on this machine, and not in the experiment: equal runs may differ here.
+MACHINE_FIELDS = WALL_CLOCK_FIELDS | {"failed_saves"}
+
 _TEXT_LIMIT = 500
 # Control, format (bidirectional overrides among them), surrogate, line and paragraph separator: each of
 # them can rewrite a terminal or break a line-based file.
@@ -57,7 +60,7 @@ def _clean_value(key: object, value: Any) -> Any:
 
 def without_wall_clock(line: Mapping[str, Any]) -> Line:
     """The part of a line that two equal runs have in common."""
-    return {key: value for key, value in line.items() if key not in WALL_CLOCK_FIELDS}
+    return {key: value for key, value in line.items() if key not in MACHINE_FIELDS}
 
 
 def read_metrics(run_dir: Path | str) -> list[Line]:

@@ -2,20 +2,22 @@
 
 `metrics.jsonl` is the truth. Every line is strict JSON: a float is written with its shortest exact repr,
 and a value that is not finite (NaN, infinity) keeps its key and becomes `null`. The step axis is `env_steps`
-everywhere. A sink that fails is switched off with one line to stderr; training goes on without it.
+everywhere. A sink that fails is switched off with one line to stderr; training goes on without it. When the disk is
+full, lines of the stream itself wait in memory until it has room again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from io import BufferedWriter
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rl_training.errors import ConfigError, RLTrainingError
+from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime.metric_lines import (
     METRICS_FILE,
     WALL_CLOCK_FIELDS,
@@ -29,6 +31,8 @@ from rl_training.runtime.metric_lines import (
 from rl_training.runtime.sinks import ConsoleSink, CsvSink, Display, Sink, TensorBoardSink, WandbSink
 
 __all__ = ["WALL_CLOCK_FIELDS", "Recorder", "read_metrics", "without_wall_clock"]
+
+MOST_WAITING = 16 * 2**20  # bytes of lines that a full disk does not take
 
 
 class Recorder:
@@ -52,8 +56,9 @@ class Recorder:
         run_dir = Path(run_dir)
         self.path = run_dir / METRICS_FILE
         self._sinks: list[Sink] = []
-        self._broken = False
-        self._file: BufferedWriter | None = None
+        self._waiting = bytearray()
+        self._is_stuck = False
+        self._file: FileIO | None = None
         try:
             run_dir.mkdir(parents=True, exist_ok=True)
             if resume_offset is not None:
@@ -64,7 +69,7 @@ class Recorder:
                 )
             else:
                 self._offset = 0
-            self._file = self.path.open("ab")
+            self._file = self.path.open("ab", buffering=0)
         except OSError as error:
             raise self._failure(error) from error
         try:
@@ -101,25 +106,39 @@ class Recorder:
             raise ValueError("the recorder is closed")
         cleaned = clean_line({"kind": "train", **line})
         data = json.dumps(cleaned, allow_nan=False).encode() + b"\n"
-        try:
-            self._file.write(data)
-            # Handed to the system at once: a killed process loses nothing, other programs can follow along.
-            self._file.flush()
-        except OSError as error:
-            raise self._failure(error) from error
+        self._waiting += data
         self._offset += len(data)
+        try:
+            # Handed to the system at once: a killed process loses nothing, other programs can follow along.
+            self._write_waiting()
+        except OSError as error:
+            if len(self._waiting) > MOST_WAITING:
+                raise self._failure(error) from error
+            if not self._is_stuck:
+                warn(f"{self.path} cannot be written, its lines wait in memory: {reason(error)}")
+            self._is_stuck = True
         self._each(lambda sink: sink.write(cleaned))
+
+    def _write_waiting(self) -> None:
+        while self._waiting and self._file is not None:
+            # What the disk took of a line stays there; the rest follows when there is room.
+            written = self._file.write(self._waiting)
+            del self._waiting[:written]
+        self._is_stuck = False
 
     def offset(self) -> int:
         """Bytes of `metrics.jsonl` so far: call `flush()` first, then store it in the checkpoint."""
         return self._offset
 
     def flush(self) -> None:
-        """Bring the stream to the disk itself, so that a checkpoint's offset survives a power cut."""
+        """Bring the stream to the disk itself, so that a checkpoint's offset survives a power cut.
+
+        CheckpointError when the disk does not take it: then no checkpoint may be written either.
+        """
         if self._file is None:
             return
         try:
-            self._file.flush()
+            self._write_waiting()
             os.fsync(self._file.fileno())
         except OSError as error:
             raise self._failure(error) from error
@@ -127,18 +146,19 @@ class Recorder:
 
     def close(self) -> None:
         """Flush and close the file and every sink; a second call does nothing."""
-        file, self._file = self._file, None
-        sinks, self._sinks = self._sinks, []
+        if self._file is None:
+            return
         try:
-            if file is not None:
-                with file:
-                    file.flush()
-                    os.fsync(file.fileno())
+            self._write_waiting()
+            os.fsync(self._file.fileno())
         except OSError as error:
-            # What record() or flush() raised must not be hidden by the same trouble again.
-            if not self._broken:
-                raise self._failure(error) from error
+            # No reason to fail: every checkpoint was refused that would have needed these lines.
+            warn(f"the last lines of {self.path} are lost: {reason(error)}")
         finally:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._file = None
+            sinks, self._sinks = self._sinks, []
             # In reverse: the display is among the last, and gives the terminal back before others complain.
             for sink in reversed(sinks):
                 _close_sink(sink)
@@ -152,9 +172,8 @@ class Recorder:
                 warn(f"{sink.name} logging is off from here: {reason(error)}")
                 _close_sink(sink, quiet=True)
 
-    def _failure(self, error: OSError) -> RLTrainingError:
-        self._broken = True
-        return RLTrainingError(f"cannot write {self.path}: {reason(error)}; make room, then resume the run")
+    def _failure(self, error: OSError) -> CheckpointError:
+        return CheckpointError(f"cannot write {self.path}: {reason(error)}; make room, then resume the run")
 
     def __enter__(self) -> Recorder:
         return self

@@ -16,15 +16,15 @@ from rl_training.runtime.durable_files import (
     check_file,
     crash_point,
     file_record,
+    make_directory,
     one_line,
-    read_arrays,
     release_temporary,
     remove_leftovers,
     sync_directory,
     temporary_sibling,
-    write_arrays,
 )
 from rl_training.runtime.state_tree import ARRAY_DTYPES
+from rl_training.runtime.tensor_files import read_arrays, write_arrays
 
 SEGMENT_NAME = re.compile(r"segment-\d{12,20}-\d{12,20}(-\d{1,6})?\.safetensors")
 
@@ -65,7 +65,7 @@ def write_segment(
             raise TypeError(f"segment array {name!r}: cannot store {array.dtype}")
     temporary = temporary_sibling(directory / "segment")
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         remove_leftovers(directory, ("segment",))
         write_arrays(temporary, arrays)
         record = file_record(temporary)
@@ -78,7 +78,7 @@ def write_segment(
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise CheckpointError(
-                f"{directory}: cannot write a replay segment ({one_line(error.strerror)}); free space there"
+                f"{directory}: cannot write a replay segment ({one_line(error.strerror or error)}); free space there"
             ) from None
         raise
     finally:

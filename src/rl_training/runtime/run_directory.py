@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.runtime.durable_files import atomic_write_text, one_line, read_json
+from rl_training.runtime.durable_files import (
+    atomic_write_text,
+    make_directory,
+    one_line,
+    read_json,
+    sync_directory,
+)
 
 __all__ = [
     "RunDirectory",
@@ -59,7 +65,12 @@ class RunDirectory:
         info = {**_read_info(self.path), **fields}
         if info.get("status") not in STATUSES:
             raise ValueError(f"status has to be one of {', '.join(STATUSES)}, got {info.get('status')!r}")
-        atomic_write_text(self.path / RUN_FILE, json.dumps(info, indent=2) + "\n")
+        try:
+            atomic_write_text(self.path / RUN_FILE, json.dumps(info, indent=2) + "\n")
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.path / RUN_FILE}: cannot be written ({one_line(error.strerror or error)}); free space there"
+            ) from None
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -122,8 +133,9 @@ def create_run_directory(
         raise ConfigError(f"run_name: {one_line(name)!r} has to be 1 to 64 letters, digits, '.', '_' or '-'")
     output_dir = Path(output_dir)
     try:
-        output_dir.mkdir(parents=True, exist_ok=True)
+        make_directory(output_dir)
         path = _make_exclusive(output_dir, name)
+        sync_directory(output_dir)
         info = {
             "status": "running",
             "created": datetime.now(timezone.utc).isoformat(),

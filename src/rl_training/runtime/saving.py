@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from rl_training.runtime.checkpoint import (
     save_checkpoint,
     write_segment,
 )
+from rl_training.runtime.durable_files import one_line
 from rl_training.runtime.loops import Loop, ReplayLoop
 from rl_training.runtime.metrics import MetricWindow
+from rl_training.runtime.recorder import Recorder
 
 LARGEST_SEGMENT = 500_000_000  # bytes
 
@@ -34,7 +37,10 @@ def free_name(path: Path) -> Path:
 
 
 class RunSaver:
-    """Writes a run's checkpoints. Replay rows go into append-only segments, so a save costs what is new."""
+    """Writes a run's checkpoints. Replay rows go into append-only segments, so a save costs what is new.
+
+    A save that fails costs a checkpoint, not the run: `failures` counts them, and `note` tells somebody.
+    """
 
     def __init__(self, run_dir: Path, config: TrainConfig, spaces: Spaces, loop: Loop, window: MetricWindow):
         self.run_dir, self.config, self.spaces, self.loop, self.window = run_dir, config, spaces, loop, window
@@ -43,11 +49,31 @@ class RunSaver:
         self.failures = 0
         self.metrics_offset = 0  # of the checkpoint that was restored
         self.saved_at: int | None = None
+        self.note: Callable[[str], None] = lambda text: None
         self._segments: list[SegmentRef] = []
 
-    def save(self, metrics_offset: int, *, exact: bool) -> Path:
-        """Cut all episodes, save everything, start new ones: the barrier that makes resuming exact."""
+    def save(self, recorder: Recorder, *, exact: bool, must: bool = False) -> Path | None:
+        """Cut all episodes, save everything, start new ones: the barrier that makes resuming exact.
+
+        None when it could not be saved; with `must` that is an error.
+        """
+        # First, and in any case: a run whose save failed goes on exactly like one whose save did not.
         self.loop.barrier()
+        try:
+            recorder.flush()
+            path = self._save(recorder.offset(), exact)
+        except CheckpointError as error:
+            if must:
+                raise
+            self._failed("checkpoint", error)
+            return None
+        try:
+            apply_retention(self.run_dir, self.config.keep_checkpoints)
+        except OSError as error:
+            self.note(f"old checkpoints could not be removed: {one_line(error)}")
+        return path
+
+    def _save(self, metrics_offset: int, exact: bool) -> Path:
         state = self._agent_state() | {
             "loop": self.loop.state_dict(),
             "window": self.window.state_dict(),
@@ -63,17 +89,26 @@ class RunSaver:
         )
         self.number += 1
         self.saved_at = self.loop.env_steps
-        apply_retention(self.run_dir, self.config.keep_checkpoints)
         return path
 
     def save_best(self, mean_return: float) -> Path | None:
         """Keep the agent if it beats the best so far. Not a barrier: it is for acting, not for resuming."""
         if self.best_return is not None and mean_return <= self.best_return:
             return None
-        self.best_return = mean_return
         path = checkpoint_path(self.run_dir, "agent", self.loop.env_steps)
         state = self._agent_state() | {"best_return": mean_return}
-        return save_checkpoint(path, state=state, kind="agent", **self._common())
+        try:
+            path = save_checkpoint(path, state=state, kind="agent", **self._common())
+        except CheckpointError as error:
+            self._failed("best agent", error)
+            return None
+        self.best_return = mean_return
+        self.note(f"best evaluation so far: {mean_return:.1f} at step {self.loop.env_steps:,}")
+        return path
+
+    def _failed(self, what: str, error: CheckpointError) -> None:
+        self.failures += 1
+        self.note(f"{what} could not be saved, training goes on (failed saves: {self.failures}): {error}")
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Put the state back. Later checkpoints of a branch that is abandoned here are set aside, not deleted."""

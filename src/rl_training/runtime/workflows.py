@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,32 +50,11 @@ from rl_training.runtime.run_directory import RunDirectory, create_run_directory
 from rl_training.runtime.saving import RunSaver
 from rl_training.runtime.stopping import StopSignals
 from rl_training.runtime.threads import limited_threads, resolve_threads
+from rl_training.runtime.train_result import TrainResult
+
+__all__ = ["Callback", "TrainResult", "agent_of", "evaluate_checkpoint", "predict", "resume", "train"]
 
 Callback = Callable[[Progress], bool | None]
-
-
-@dataclass(frozen=True)
-class TrainResult:
-    """Where a run ended. `interrupted` means it was stopped early and can be resumed."""
-
-    run_dir: Path
-    checkpoint: Path
-    env_steps: int
-    wall_seconds: float
-    steps_per_second: float
-    evaluation: EvalResult | None
-    interrupted: bool
-    agent: Agent
-
-    def summary(self) -> dict[str, Any]:
-        return {
-            "run_dir": str(self.run_dir),
-            "checkpoint": str(self.checkpoint),
-            "env_steps": self.env_steps,
-            "wall_seconds": round(self.wall_seconds, 3),
-            "steps_per_second": round(self.steps_per_second, 1),
-            "eval": None if self.evaluation is None else self.evaluation.summary(),
-        }
 
 
 def train(
@@ -234,6 +213,7 @@ class _Session:
                 self.config.total_timesteps, title, start_step=self.loop.env_steps, enabled=self.show
             )
             stack.enter_context(self.display)
+            self.saver.note = self.display.note
             self.adviser = Adviser(self.loop.learner, self.display.note)
             self.recorder = stack.enter_context(
                 Recorder(
@@ -248,7 +228,7 @@ class _Session:
                 return self._train(callback)
             except BaseException:
                 # A disk that is full must not hide what really went wrong.
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(CheckpointError):
                     self.run.update(status="failed")
                 raise
 
@@ -290,7 +270,7 @@ class _Session:
         # After the save: a resumed run takes the metric stream up from there, as if this had not been looked at.
         final = None if stopped else self._final_evaluation()
         seconds = self._seconds()
-        self.run.update(status="interrupted" if stopped else "finished", wall_seconds=seconds)
+        self._tell_the_run(status="interrupted" if stopped else "finished", wall_seconds=seconds)
         steps_here = self.loop.env_steps - self.steps_before
         return TrainResult(
             run_dir=self.run.path,
@@ -301,12 +281,14 @@ class _Session:
             evaluation=final,
             interrupted=stopped,
             agent=self.agent,
+            failed_saves=self.saver.failures,
         )
 
     def _log(self) -> None:
         if not self.window.is_empty:
             line = self.window.line()
-            self.recorder.record(line | self._wall_clock())
+            failed = {"failed_saves": self.saver.failures} if self.saver.failures else {}
+            self.recorder.record(line | self._wall_clock() | failed)
             self.adviser.look(line)
 
     def _evaluate(self, seed: int, *, competes: bool = True) -> EvalResult | None:
@@ -329,7 +311,7 @@ class _Session:
         line = {"kind": "eval", "env_steps": self.loop.env_steps, "eval_seed": seed}
         self.recorder.record(line | {f"eval_{name}": value for name, value in result.summary().items()})
         if competes:
-            self._save_best(result.mean_return)
+            self.saver.save_best(result.mean_return)
         return result
 
     def _final_evaluation(self) -> EvalResult | None:
@@ -340,27 +322,19 @@ class _Session:
             self._evaluate(self.loop.streams.seed_for("evaluation", self.loop.env_steps))
         return self._evaluate(DEFAULT_SEED, competes=not on_the_way)
 
-    def _save_best(self, mean_return: float) -> None:
-        try:
-            if self.saver.save_best(mean_return) is not None:
-                self.display.note(f"best evaluation so far: {mean_return:.1f} at step {self.loop.env_steps:,}")
-        except CheckpointError as error:
-            self.saver.failures += 1
-            self.display.note(f"the best agent could not be saved, training goes on: {error}")
-
     def _save(self, *, exact: bool, must: bool = False) -> None:
-        """A save that fails costs a checkpoint, not the run; only the first and the last have to succeed."""
         self._log()
-        self.recorder.flush()
+        path = self.saver.save(self.recorder, exact=exact, must=must)
+        if path is not None:
+            self.last_checkpoint = path
+            self._tell_the_run(wall_seconds=self._seconds(), env_steps=self.loop.env_steps)
+
+    def _tell_the_run(self, **fields: Any) -> None:
+        """What run.json says is for people and listings: not worth a run."""
         try:
-            self.last_checkpoint = self.saver.save(self.recorder.offset(), exact=exact)
+            self.run.update(**fields)
         except CheckpointError as error:
-            if must:
-                raise
-            self.saver.failures += 1
-            self.display.note(f"checkpoint {self.saver.failures} could not be saved, training goes on: {error}")
-            return
-        self.run.update(wall_seconds=self._seconds(), env_steps=self.loop.env_steps)
+            self.display.note(str(error))
 
     def _tell_about(self, checkpoint: Checkpoint) -> None:
         self.last_checkpoint = checkpoint.path

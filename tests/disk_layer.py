@@ -1,0 +1,172 @@
+"""A layer between the library and the disk: it sees every change below a folder, and may let it fail.
+
+Python's own file functions are replaced while the layer is entered, so the code under test is the real one. What a C
+library writes behind Python's back would be missed; the library writes nothing that way.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import io
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+
+class Operation(NamedTuple):
+    """A change of the disk. `kind` is create, write, truncate, fsync, mkdir, rename, unlink or rmtree."""
+
+    kind: str
+    path: Path
+    data: Any = None  # what is written, where it is renamed to, or the new length
+
+
+class DiskLayer:
+    """While entered, `hook(operation)` is called before every change below `root`; what it raises, the caller gets."""
+
+    def __init__(self, root: Path, hook: Callable[[Operation], None]) -> None:
+        self.root, self.hook = str(root.absolute()), hook
+        self._patches = pytest.MonkeyPatch()
+        self._descriptors: dict[int, Path] = {}
+        self._quiet = False
+        self.open, self.rmtree = builtins.open, shutil.rmtree
+
+    def covers(self, path: Any) -> bool:
+        if isinstance(path, (str, os.PathLike)):
+            return os.path.abspath(path).startswith(self.root) and not self._quiet
+        return False
+
+    def tell(self, kind: str, path: Any, data: Any = None) -> None:
+        if self.covers(path):
+            self.hook(Operation(kind, Path(os.path.abspath(path)), data))
+
+    def __enter__(self) -> DiskLayer:
+        system = {
+            name: getattr(os, name) for name in ("mkdir", "unlink", "fsync", "open", "close", "rename", "replace")
+        }
+
+        def mkdir(path: Any, *rest: Any, **options: Any) -> None:
+            if not os.path.lexists(path):
+                self.tell("mkdir", path)
+            system["mkdir"](path, *rest, **options)
+
+        def unlink(path: Any, **options: Any) -> None:
+            if os.path.lexists(path):
+                self.tell("unlink", path)
+            system["unlink"](path, **options)
+
+        def move(name: str) -> Callable[..., None]:
+            def moved(source: Any, target: Any, **options: Any) -> None:
+                self.tell("rename", source, Path(os.path.abspath(target)))
+                system[name](source, target, **options)
+
+            return moved
+
+        def rmtree(path: Any, *rest: Any, **options: Any) -> None:
+            self.tell("rmtree", path)
+            # Removing is one operation here; what it does inside is not looked at.
+            self._quiet = True
+            try:
+                self.rmtree(path, *rest, **options)
+            finally:
+                self._quiet = False
+
+        def open_descriptor(path: Any, *rest: Any, **options: Any) -> int:
+            descriptor: int = system["open"](path, *rest, **options)
+            if self.covers(path):
+                self._descriptors[descriptor] = Path(os.path.abspath(path))
+            return descriptor
+
+        def close(descriptor: int) -> None:
+            self._descriptors.pop(descriptor, None)
+            system["close"](descriptor)
+
+        def fsync(descriptor: int) -> None:
+            if descriptor in self._descriptors:
+                self.tell("fsync", self._descriptors[descriptor])
+            system["fsync"](descriptor)
+
+        replacements = {"mkdir": mkdir, "unlink": unlink, "fsync": fsync, "open": open_descriptor, "close": close}
+        replacements |= {"rename": move("rename"), "replace": move("replace")}
+        for name, function in replacements.items():
+            self._patches.setattr(os, name, function)
+        self._patches.setattr(shutil, "rmtree", rmtree)
+        for module in (builtins, io):  # pathlib has the second one
+            self._patches.setattr(module, "open", self._open)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._patches.undo()
+
+    def _open(self, path: Any, mode: str = "r", *rest: Any, **options: Any) -> Any:
+        if not self.covers(path) or not set(mode) & set("wxa+"):
+            return self.open(path, mode, *rest, **options)
+        if not os.path.lexists(path):
+            self.tell("create", path)
+        elif "w" in mode:
+            self.tell("truncate", path, 0)
+        file = self.open(path, mode, *rest, **options)
+        self._descriptors[file.fileno()] = Path(os.path.abspath(path))
+        return _File(self, file, path)
+
+
+class _File:
+    """A file that tells what is written to it. A write that fails has written its first half, unless it is a single
+    call of the system: that one writes or fails."""
+
+    def __init__(self, layer: DiskLayer, file: Any, path: Any) -> None:
+        self._layer, self._file, self._path = layer, file, path
+
+    def write(self, data: Any) -> int:
+        content = data.encode() if isinstance(data, str) else bytes(data)
+        try:
+            self._layer.tell("write", self._path, content)
+        except OSError:
+            half = 0 if isinstance(self._file, io.FileIO) else len(content) // 2
+            self._file.write(data[:half] if isinstance(data, str) else content[:half])
+            raise
+        return int(self._file.write(data))
+
+    def truncate(self, size: int) -> int:
+        self._layer.tell("truncate", self._path, size)
+        return int(self._file.truncate(size))
+
+    def close(self) -> None:
+        if not self._file.closed:
+            self._layer._descriptors.pop(self._file.fileno(), None)
+        self._file.close()
+
+    def __enter__(self) -> _File:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Any:
+        return iter(self._file)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+class Faults:
+    """A hook that counts changes which need room, and fails those that `broken(number, operation)` picks."""
+
+    NEEDS_ROOM = ("create", "write", "mkdir", "rename", "fsync")
+
+    def __init__(self, broken: Callable[[int, Operation], bool], code: int = errno.ENOSPC) -> None:
+        self.broken, self.code = broken, code
+        self.count = self.failed = 0
+
+    def __call__(self, operation: Operation) -> None:
+        if operation.kind not in self.NEEDS_ROOM:
+            return
+        number, self.count = self.count, self.count + 1
+        if self.broken(number, operation):
+            self.failed += 1
+            raise OSError(self.code, os.strerror(self.code), str(operation.path))
