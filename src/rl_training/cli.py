@@ -109,8 +109,9 @@ def train(
     changes = {"seed": seed, "output_dir": output_dir, "total_timesteps": total_timesteps}
     configs = _configs(given[0], overrides or [], changes, seeds)
 
-    from rl_training.runtime import workflows
+    from rl_training.runtime import stopping, workflows
 
+    stopping.exit_when_stuck()
     results = []
     for each in configs:
         with output.stdout_reserved(as_json):
@@ -165,8 +166,9 @@ def resume(
     """Go on with a run from its newest good checkpoint; with more steps, extend a finished one."""
     _resolve(target, output_dir)  # a wrong name is told at once, before torch is imported
 
-    from rl_training.runtime import workflows
+    from rl_training.runtime import stopping, workflows
 
+    stopping.exit_when_stuck()
     with output.stdout_reserved(as_json):
         result = workflows.resume(
             target, total_timesteps=total_timesteps, output_dir=output_dir, show=False if quiet else None

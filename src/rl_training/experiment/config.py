@@ -56,8 +56,13 @@ def save_config(config: TrainConfig, path: str | Path) -> None:
     """Write every resolved value, in the order of the fields; the file is replaced whole or not at all."""
     path = Path(path)
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(yaml_text.dump(config.model_dump(mode="json")), encoding="utf-8")
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(yaml_text.dump(config.model_dump(mode="json")), encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be written ({error.strerror}); free space there, or choose another output_dir"
+        ) from None
 
 
 def describe_config(algo: str) -> list[ConfigRow]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,10 @@ class Step:
     episodes: list[Episode] = field(default_factory=list)
 
 
+class RolloutDropped(Exception):
+    """A stop was asked for and the rollout would have taken too long; nothing has been learned from it."""
+
+
 class Collector:
     """Steps N envs with a learner's actions and remembers where each of them is."""
 
@@ -57,6 +62,7 @@ class Collector:
         self.envs, self.spaces, self.learner, self.streams = envs, spaces, learner, streams
         self.num_envs: int = envs.num_envs
         self.mode = autoreset_mode(envs)
+        self.overdue: Callable[[], bool] = lambda: False  # whether somebody waits for the end of a rollout
         self.seconds_env = self.seconds_acting = 0.0
         self._rollout_arrays: dict[str, np.ndarray] = {}
         self.reset(0)
@@ -137,6 +143,8 @@ class Collector:
         initial_memory = self.memory
         arrays: dict[str, np.ndarray] = {}
         for t in range(num_steps):
+            if self.overdue():
+                raise RolloutDropped
             step = self.step()
             if t == 0:
                 arrays = self._arrays_like(step, num_steps)

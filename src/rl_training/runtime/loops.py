@@ -22,7 +22,7 @@ from rl_training.config.train import TrainConfig
 from rl_training.data.frame_replay import FrameReplayBuffer
 from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
 from rl_training.envs.spaces import Spaces
-from rl_training.runtime.collector import Collector, Episode
+from rl_training.runtime.collector import Collector, Episode, RolloutDropped
 from rl_training.runtime.memory import check_replay_fits
 
 
@@ -43,6 +43,7 @@ class Loop(ABC):
         self.learner, self.config, self.streams = learner, config, streams
         self.collector = Collector(envs, spaces, learner, streams)
         self.env_steps = 0
+        self.dropped = False
         self.seconds_learning = 0.0
 
     @abstractmethod
@@ -50,8 +51,11 @@ class Loop(ABC):
         """One round, or None when the budget is spent."""
 
     def __iter__(self) -> Iterator[Progress]:
-        while (progress := self.round()) is not None:
-            yield progress
+        try:
+            while (progress := self.round()) is not None:
+                yield progress
+        except RolloutDropped:  # the state is that before the round
+            self.dropped = True
 
     @abstractmethod
     def barrier(self) -> None:

@@ -90,8 +90,9 @@ def train(
             seed=config.seed,
             total_timesteps=config.total_timesteps,
         )
-        save_config(config, run.path / "config.yaml")
-        return _Session(config, run, loop, env, eval_env, show).run_to_end(callback)
+        with StopSignals() as signals:
+            save_config(config, run.path / "config.yaml")
+            return _Session(config, run, loop, env, eval_env, show, signals).run_to_end(callback)
 
 
 def resume(
@@ -122,13 +123,14 @@ def resume(
         raise ConfigError(
             f"total_timesteps: {config.total_timesteps} is less than the {checkpoint.env_steps} steps already done"
         )
-    with training_envs(config, env) as envs:
+    with StopSignals() as signals, training_envs(config, env) as envs:
+        signals.has_checkpoint = True
         spaces = Spaces(envs.single_observation_space, envs.single_action_space)
         if spaces.to_json() != checkpoint.state.get("spaces"):
             raise EnvironmentProblem(f"{config.env_id} has other spaces now than when {path} was saved")
         loop = build_loop(config, envs, spaces)
         save_config(config, run.path / "config.yaml")
-        return _Session(config, run, loop, env, eval_env, show, checkpoint).run_to_end(callback)
+        return _Session(config, run, loop, env, eval_env, show, signals, checkpoint).run_to_end(callback)
 
 
 def _damaged_after(checkpoint: Checkpoint) -> list[str]:
@@ -181,9 +183,12 @@ class _Session:
         env: EnvSource | None,
         eval_env: EnvMaker | str | None,
         show: bool | None,
+        signals: StopSignals,
         checkpoint: Checkpoint | None = None,
     ):
         self.config, self.run, self.loop, self.show, self.checkpoint = config, run, loop, show, checkpoint
+        self.signals = signals
+        loop.collector.overdue = signals.overdue
         spaces = loop.collector.spaces
         self.agent = Agent(loop.learner, spaces, config)
         self.eval_env = eval_env
@@ -207,7 +212,6 @@ class _Session:
                 self.seconds_before = float(self.run.read_info().get("wall_seconds", 0.0))
                 self.steps_before = self.loop.env_steps
             stack.enter_context(limited_threads(resolve_threads(self.config)))
-            self.signals = stack.enter_context(StopSignals())
             title = f"{self.config.algo} on {self.config.env_id}"
             self.display = ConsoleDisplay(
                 self.config.total_timesteps, title, start_step=self.loop.env_steps, enabled=self.show
@@ -237,6 +241,7 @@ class _Session:
         if self.checkpoint is None:
             # The first save proves that path and disk are good before any time is spent.
             self._save(exact=True, must=True)
+            self.signals.has_checkpoint = True
         else:
             self._tell_about(self.checkpoint)
             self.loop.restart_envs()
@@ -261,9 +266,10 @@ class _Session:
             if self.signals.requested or (callback is not None and callback(progress) is False):
                 stopped = now < self.config.total_timesteps
                 break
-        return self._finish(stopped)
+        return self._finish(stopped or self.loop.dropped)
 
     def _finish(self, stopped: bool) -> TrainResult:
+        self.signals.saving()
         self._log()
         if self.saver.saved_at != self.loop.env_steps:
             self._save(exact=False, must=True)
