@@ -213,6 +213,20 @@ def test_nothing_can_execute_code_from_a_file() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_bounds_of_actions_and_exploration_noise_are_in_one_place_each() -> None:
+    """Algorithms act on [-1, 1]: `Spaces` alone knows the env's bounds, and noise on actions is `exploration`'s."""
+    wrong = []
+    for module in MODULES:
+        if not module.startswith(("rl_training.algorithms.", "rl_training.contrib.", "rl_training.models.")):
+            continue
+        for node in ast.walk(tree(module)):
+            if isinstance(node, ast.Attribute) and node.attr in ("low", "high", "action_space", "to_env_actions"):
+                wrong.append(f"{place(module, node)}: {ast.unparse(node)}")
+            elif isinstance(node, ast.ClassDef) and "noise" in node.name.lower() and "exploration" not in module:
+                wrong.append(f"{place(module, node)}: class {node.name}")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_files_fit_on_a_few_screens() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES.values()}
     assert {name: count for name, count in lengths.items() if count >= MAX_LINES} == {}

@@ -206,6 +206,31 @@ def test_metrics_of_an_update_are_named() -> None:
     assert all(torch.isfinite(value) and not value.requires_grad for value in result.values())
 
 
+def test_metrics_say_what_was_predicted_aimed_at_clipped_and_scheduled() -> None:
+    learner = make_learner("c51", DISCRETE, learning_rate={"start": 1e-2, "end": 0.0, "over": 10}, **SUPPORT)
+    disturb(learner.target.module)
+    batch, model, target = make_batch(DISCRETE, 40, 0), learner.model, learner.target.module
+    learner.env_steps = 250  # of 1000: epsilon is on its way from 1 to 0.05, the learning rate at its end
+    predicted, aimed, clipped = [], [], []
+    for obs, action, reward, next_obs, discount in zip(
+        batch.obs, batch.actions, batch.rewards, batch.next_obs, batch.discounts, strict=True
+    ):
+        predicted.append(model.q_values(obs[None])[0, action].item())
+        best = target.q_values(next_obs[None]).argmax()
+        mass = target.distribution_logits(next_obs[None])[0, best].softmax(0)
+        atoms = reward + discount * model.support
+        clipped.append(mass[(atoms < -6.025) | (atoms > 9.025)].sum().item())  # a hundredth of the spacing of 2.5
+        aimed.append((mass * atoms.clamp(-6, 9)).sum().item())
+    before = snapshot(model)
+    metrics = learner.update(batch)
+    assert metrics["q_mean"].item() == pytest.approx(np.mean(predicted), abs=1e-4)
+    assert metrics["target_q_mean"].item() == pytest.approx(np.mean(aimed), abs=1e-4)
+    assert metrics["support_clipped"].item() == pytest.approx(np.mean(clipped), abs=1e-4)
+    assert 0.01 < np.mean(clipped) < 0.9
+    assert metrics["exploration"].item() == pytest.approx(1.0 - 0.95 / 4)
+    assert metrics["learning_rate"].item() == 0.0 and torch.equal(snapshot(model), before)
+
+
 def test_no_gradient_reaches_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Tensor] = []
 

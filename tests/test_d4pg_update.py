@@ -179,6 +179,22 @@ def test_metrics_of_an_update_are_named() -> None:
     assert all(torch.isfinite(value) and not value.requires_grad for value in result.values())
 
 
+def test_metrics_say_what_was_predicted_aimed_at_and_clipped() -> None:
+    learner = make_learner("d4pg", BOX, **SUPPORT)
+    disturb(learner.target.module)
+    batch, model, target = make_batch(BOX, 40, 0), learner.model, learner.target.module
+    with torch.no_grad():
+        predicted = model.q_values(batch.obs, batch.actions).mean().item()
+        mass = target.distribution_logits(batch.next_obs, target.actor(batch.next_obs)).softmax(1)
+        atoms = model.target_support(batch.rewards, batch.discounts)
+    outside = (atoms < -6.025) | (atoms > 9.025)  # a hundredth of the spacing of 2.5 is let pass
+    metrics = learner.update(batch)
+    assert metrics["q_value_mean"].item() == pytest.approx(predicted, abs=1e-4)
+    assert metrics["target_q_mean"].item() == pytest.approx((mass * atoms.clamp(-6, 9)).sum(1).mean().item(), abs=1e-4)
+    clipped = (mass * outside).sum(1).mean().item()
+    assert metrics["support_clipped"].item() == pytest.approx(clipped, abs=1e-4) and 0.01 < clipped < 0.9
+
+
 def test_the_actor_step_changes_no_critic_and_the_critic_step_no_actor() -> None:
     for still, moving in (("actor", "critic"), ("critic", "actor")):
         learner = make_learner("d4pg", BOX, **{f"{still}_learning_rate": 0.0, f"{moving}_learning_rate": 1e-2})

@@ -143,8 +143,9 @@ def test_greedy_actions_are_the_argmax_and_draw_no_numbers() -> None:
     assert learner.streams.state_dict() == before
 
 
-def test_exploring_acts_mix_greedy_and_random_by_the_scheduled_epsilon() -> None:
-    learner = make_learner("dqn", DISCRETE, exploration={"start": 0.8, "end": 0.0, "over": 100})
+@pytest.mark.parametrize("algo", ["dqn", "c51"])
+def test_exploring_acts_mix_greedy_and_random_by_the_scheduled_epsilon(algo: str) -> None:
+    learner = make_learner(algo, DISCRETE, exploration={"start": 0.8, "end": 0.0, "over": 100})
     obs = np.tile(np.array([[0.5, -1.0, 2.0]], np.float32), (8000, 1))
     greedy = learner.act(obs, explore=False).actions
     for env_steps, epsilon in ((0, 0.8), (50, 0.4), (100, 0.0), (500, 0.0)):

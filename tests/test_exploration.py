@@ -161,7 +161,7 @@ def test_ou_noise_goes_on_from_its_saved_state() -> None:
     assert not np.array_equal(noise.state, other.state)
 
 
-@pytest.mark.parametrize("algo", ["ddpg", "td3", "naf"])
+@pytest.mark.parametrize("algo", ["ddpg", "d4pg", "td3", "naf"])
 @pytest.mark.parametrize("kind", ["gaussian", "ou"])
 def test_learners_add_noise_of_the_configured_kind_and_size_only_when_exploring(algo: str, kind: str) -> None:
     learner = make_learner(algo, BOX, noise_type=kind, exploration_noise=0.05)
@@ -195,7 +195,9 @@ def test_sac_explores_by_sampling_and_acts_by_the_mean_otherwise() -> None:
     ("algo", "learning"),
     [
         ("dqn", set()),
+        ("c51", set()),
         ("ddpg", set()),
+        ("d4pg", set()),
         ("td3", {"target_noise"}),
         ("sac", {"policy_noise"}),
         ("naf", set()),
@@ -204,7 +206,7 @@ def test_sac_explores_by_sampling_and_acts_by_the_mean_otherwise() -> None:
 )
 def test_exploring_and_learning_draw_from_streams_of_their_own(algo: str, learning: set[str]) -> None:
     """Acting once more must not shift what an update draws, nor a longer evaluation anything at all."""
-    spaces = DISCRETE if algo == "dqn" else BOX
+    spaces = DISCRETE if algo in ("dqn", "c51") else BOX
     learner = make_learner(algo, spaces)
 
     def drawn_from() -> set[str]:

@@ -250,6 +250,9 @@ class ReferenceMPO:
         ):
             optimizer.zero_grad()
             (sum(losses) / len(losses)).backward()
+            if self.settings.get("max_grad_norm"):
+                parameters = optimizer.param_groups[0]["params"]
+                nn.utils.clip_grad_norm_(parameters, self.settings["max_grad_norm"])
             optimizer.step()
         soft_update(self.target_actor, self.actor, self.settings["tau"])
         soft_update(self.target_critic, self.critic, self.settings["tau"])
@@ -258,7 +261,7 @@ class ReferenceMPO:
 
 @pytest.mark.parametrize(
     "case",
-    [{}, {"prioritized": True, "n_step": 3}, {"penalty_kl": 1e-3}],
+    [{}, {"prioritized": True, "n_step": 3}, {"penalty_kl": 1e-3}, {"max_grad_norm": 1e-3}],
     ids=lambda case: "+".join(f"{key}={value}" for key, value in case.items()) or "plain",
 )
 def test_updates_equal_a_reference_written_by_hand(case: dict[str, Any]) -> None:
@@ -266,7 +269,7 @@ def test_updates_equal_a_reference_written_by_hand(case: dict[str, Any]) -> None
     rates = {"actor_learning_rate": 2e-3, "critic_learning_rate": 2e-3}
     learner = make_learner("mpo", BOX, model={"initial_log_std": -0.3}, **settings, **rates)
     disturb(learner.target.module)
-    reference = ReferenceMPO(learner, {"tau": 0.1, "learning_rate": 2e-3})
+    reference = ReferenceMPO(learner, {"tau": 0.1, "learning_rate": 2e-3} | case)
     for number in range(3):
         weighted = case.get("prioritized", False)
         batch = make_batch(BOX, 8, number, weights=weighted, n_step=case.get("n_step", 1))
@@ -292,6 +295,28 @@ def test_metrics_of_an_update_are_named_and_finite() -> None:
     distances = {"improvement_kl", "mean_kl", "covariance_kl", "critic_grad_norm", "actor_grad_norm"}
     assert set(result) == losses | values | distances
     assert all(torch.isfinite(value) and not value.requires_grad for value in result.values())
+
+
+def test_metrics_say_how_far_samples_and_policy_are_from_the_target_policy() -> None:
+    learner = make_learner("mpo", BOX, num_action_samples=4, initial_temperature=0.05)
+    batch, target = make_batch(BOX, 8, 0), learner.target.module
+    disturb(target)
+    noise = Streams(learner.streams.seed)["policy_noise"].standard_normal((2, 4, 8, 2), dtype=np.float32)[1]
+    with torch.no_grad():
+        mean, log_std = target.actor(batch.obs)
+        draws = [mean + log_std.exp() * torch.from_numpy(z) for z in noise]
+        shares = torch.stack([target.q_values(batch.obs, actions)[0] for actions in draws]).div(0.05).softmax(0)
+        new_mean, new_log_std = learner.model.actor(batch.obs)
+        old = Normal(mean, log_std.exp())
+    uniform = torch.distributions.Categorical(probs=torch.full((8, 4), 0.25))
+    expected = kl_divergence(torch.distributions.Categorical(probs=shares.T), uniform).mean().item()
+    metrics = {name: value.item() for name, value in learner.update(batch).items()}
+    assert metrics["improvement_kl"] == pytest.approx(expected, rel=1e-3) and expected > 0.01
+    assert metrics["policy_std"] == pytest.approx(new_log_std.exp().mean().item(), rel=1e-5)
+    mean_kl = kl_divergence(old, Normal(new_mean, old.stddev)).mean().item()
+    covariance_kl = kl_divergence(old, Normal(mean, new_log_std.exp())).mean().item()
+    assert metrics["mean_kl"] == pytest.approx(mean_kl, rel=1e-4)
+    assert metrics["covariance_kl"] == pytest.approx(covariance_kl, rel=1e-3)
 
 
 @pytest.mark.parametrize("still", ["actor", "critic", "dual"])
@@ -333,6 +358,24 @@ def test_the_target_policy_is_refreshed_and_gets_no_gradient(monkeypatch: pytest
     halfway = (start + snapshot(learner.model.policy_network)) / 2
     torch.testing.assert_close(snapshot(learner.target.module.policy_network), halfway)
     assert not any(p.requires_grad or p.grad is not None for p in learner.target.module.parameters())
+
+
+@pytest.mark.parametrize("log_std", [0.0, 50.0, -50.0], ids=["usual", "above its limit", "below its limit"])
+def test_acting_in_numpy_is_sampling_from_the_networks_policy_within_bounds(log_std: float) -> None:
+    model = make_learner("mpo", BOX, model={"initial_log_std": -0.7}).model
+    disturb(model)
+    with torch.no_grad():
+        model.policy_network[-1].bias[2:] += log_std
+    obs = make_batch(BOX, 200, 0).obs
+    with torch.no_grad():
+        mean, deviation = model.actor(obs)[0], model.actor(obs)[1].exp()
+    assert deviation.min() >= np.exp(-20) * 0.999 and deviation.max() <= np.exp(2) * 1.001
+    np.testing.assert_allclose(model.act(obs.numpy()), mean, atol=1e-6)
+    draws = torch.from_numpy(np.random.default_rng(5).standard_normal((200, 2), dtype=np.float32))
+    sampled = model.act(obs.numpy(), np.random.default_rng(5))
+    np.testing.assert_allclose(sampled, (mean + deviation * draws).clamp(-1, 1), atol=1e-5)
+    if log_std == 0.0:
+        assert 0.05 < (np.abs(sampled) == 1.0).mean() < 0.6
 
 
 def test_a_sample_out_of_bounds_is_worth_the_action_at_the_bound() -> None:

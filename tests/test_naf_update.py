@@ -287,6 +287,21 @@ def test_precision_noise_has_the_covariance_of_the_inverse_precision(size: int) 
     assert np.abs(noise.mean(0)).max() < 0.003
 
 
+def test_precision_noise_is_wide_where_q_is_flat() -> None:
+    """L L^T, not L^T L: with entries far off the diagonal the two point elsewhere, and networks seldom start there."""
+    learner = make_learner("naf", BOX, noise_type="precision", exploration_noise=0.01)
+    fix_outputs(learner.model, [0.0, 0.0, np.log(1.0), 2.0, np.log(0.5), 0.0])
+    factor = np.array([[1.0, 0.0], [2.0, 0.5]])
+    noise = learner.act(np.zeros((40_000, 3), np.float32), explore=True).actions
+    expected = 0.01**2 * np.linalg.inv(factor @ factor.T)
+    assert not np.allclose(expected, 0.01**2 * np.linalg.inv(factor.T @ factor), atol=0.5 * expected.max())
+    np.testing.assert_allclose(np.cov(noise.T), expected, atol=0.03 * expected.max())
+    flat, steep = np.linalg.eigh(expected)[1][:, ::-1].T * 0.1
+    both_ways = torch.tensor(np.stack([flat, steep]), dtype=torch.float32)
+    lost = -learner.model.q_values(torch.zeros(2, 3), both_ways).detach()
+    assert lost[0] < lost[1] / 10
+
+
 def test_precision_noise_is_clipped_to_the_policy_scale() -> None:
     learner = make_learner("naf", BOX, noise_type="precision", exploration_noise=5.0)
     actions = learner.act(np.zeros((200, 3), np.float32), explore=True).actions

@@ -211,6 +211,13 @@ def test_priorities_are_the_divergence_and_finite_where_mass_is_zero() -> None:
     assert ours[3] < 1e-6 < ours[0]
 
 
+def test_no_priority_is_negative_where_nothing_is_left_to_learn() -> None:
+    """Rounding would make about half of these a hair less than 0, and replay refuses priorities below it."""
+    logits = 3 * torch.randn(500, 51, generator=torch.Generator().manual_seed(2))
+    divergences = kl_divergence(logits.softmax(1), logits)
+    assert divergences.min() >= 0 and divergences.max() < 1e-5
+
+
 def test_loss_stays_finite_for_masses_that_vanish() -> None:
     """log of a probability that is 0 in float32 must come from the logits."""
     logits = torch.tensor([[0.0, 300.0, 0.0]], requires_grad=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -141,7 +143,13 @@ def test_exactly_the_first_learning_starts_actions_are_random(num_envs: int, ran
     assert learner.acted_at == list(range(random_steps, 40, num_envs))
 
 
-@pytest.mark.parametrize("algo", ["ddpg", "td3", "sac"])
+def last_layer(model: Any) -> Any:
+    """The linear layer that makes actions, before their tanh."""
+    network = model.network if hasattr(model, "network") else model.policy_network
+    return [layer for layer in network if hasattr(layer, "bias")][-1]
+
+
+@pytest.mark.parametrize("algo", ["ddpg", "d4pg", "td3", "sac", "naf", "mpo"])
 def test_warm_up_actions_are_uniform_whatever_the_policy(algo: str) -> None:
     loop = make_loop(
         algo,
@@ -151,7 +159,7 @@ def test_warm_up_actions_are_uniform_whatever_the_policy(algo: str) -> None:
         train_frequency=10_000,
     )
     with torch.no_grad():
-        loop.learner.model.policy_network[-1 if algo == "sac" else -2].bias += 3.0
+        last_layer(loop.learner.model).bias += 3.0
     for _ in loop:
         pass
     stored = loop.buffer.export_rows(0, 500)["actions"]
@@ -182,7 +190,7 @@ def test_warm_up_actions_are_held_as_long_as_asked_and_drawn_anew_after_a_restar
     assert len({piece[0].tobytes() for piece in pieces}) == 3 and (actions[0] != actions[0][::-1]).all()
 
 
-@pytest.mark.parametrize("algo", ["ddpg", "td3"])
+@pytest.mark.parametrize("algo", ["ddpg", "d4pg", "td3", "naf"])
 def test_noise_is_on_the_policy_scale_and_stored_actions_stay_in_it(algo: str) -> None:
     """Bounds [0, 3]: deviation 0.1 of the policy is 0.15 of the env, around the action that the policy means."""
     loop = make_loop(
@@ -194,7 +202,7 @@ def test_noise_is_on_the_policy_scale_and_stored_actions_stay_in_it(algo: str) -
         exploration_noise=0.1,
     )
     with torch.no_grad():
-        loop.learner.model.policy_network[-2].bias.fill_(0.5)
+        last_layer(loop.learner.model).bias.fill_(0.5)
     for _ in loop:
         pass
     stored = loop.buffer.export_rows(0, 500)["actions"]
