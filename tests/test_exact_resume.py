@@ -12,7 +12,9 @@ import pytest
 
 from checkpoint_helpers import run_python
 from rl_training.experiment.registry import algorithm_names, get_config_class, get_spec
+from rl_training.runtime import workflows
 from rl_training.runtime.checkpoint import latest_checkpoint, list_checkpoints, load_checkpoint
+from rl_training.runtime.evaluation import DEFAULT_SEED
 from rl_training.runtime.state_tree import state_hash
 from rl_training.runtime.workflows import TrainResult, resume, train
 from run_cases import CASES, Case, assert_same_run, final_hash, metric_lines, saved_state, stop_at
@@ -102,6 +104,26 @@ def test_a_fresh_process_resumes_exactly(tmp_path: Path) -> None:
     done = run_python(code, half.run_dir, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
     assert_same_run(whole.run_dir, half.run_dir)
+
+
+def test_a_run_that_died_in_its_last_evaluation_is_not_evaluated_twice_on_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES["dqn, one env, a buffer that overflows"]  # evaluated at each of its checkpoints, the last one too
+    whole = run(case, tmp_path / "whole")
+    real = workflows.evaluate
+
+    def die(*arguments: Any, seed: int, **options: Any) -> Any:
+        if seed == DEFAULT_SEED:
+            raise KeyboardInterrupt
+        return real(*arguments, seed=seed, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(workflows, "evaluate", die)
+        with pytest.raises(KeyboardInterrupt):
+            run(case, tmp_path / "died")
+    again = resumed(case, tmp_path / "died" / "run")
+    assert_same_run(whole.run_dir, again.run_dir)
 
 
 @BOTH_LOOPS

@@ -45,6 +45,7 @@ class RunSaver:
     def __init__(self, run_dir: Path, config: TrainConfig, spaces: Spaces, loop: Loop, window: MetricWindow):
         self.run_dir, self.config, self.spaces, self.loop, self.window = run_dir, config, spaces, loop, window
         self.best_return: float | None = None
+        self.evaluated_at: int | None = None  # the env step of the last evaluation
         self.number = 0
         self.failures = 0
         self.metrics_offset = 0  # of the checkpoint that was restored
@@ -78,6 +79,7 @@ class RunSaver:
             "loop": self.loop.state_dict(),
             "window": self.window.state_dict(),
             "best_return": self.best_return,
+            "evaluated_at": self.evaluated_at,
             "metrics_offset": metrics_offset,
         }
         path = save_checkpoint(
@@ -119,6 +121,7 @@ class RunSaver:
             self.window.load_state_dict(state["window"])
             self._restore_replay(checkpoint)
             self.best_return = state["best_return"]
+            self.evaluated_at = state.get("evaluated_at")
             self.metrics_offset = int(state["metrics_offset"])
         except (KeyError, ValueError, TypeError) as error:
             raise CheckpointError(f"{checkpoint.path}: cannot be resumed: {error}") from None

@@ -200,7 +200,6 @@ class _Session:
         self.started = time.perf_counter()
         self.seconds_before = 0.0
         self.steps_before = 0
-        self.evaluated_at: int | None = None
 
     def run_to_end(self, callback: Callback | None) -> TrainResult:
         with contextlib.ExitStack() as stack:
@@ -313,7 +312,7 @@ class _Session:
         )
         if result is None:
             return None
-        self.evaluated_at = self.loop.env_steps
+        self.saver.evaluated_at = self.loop.env_steps
         line = {"kind": "eval", "env_steps": self.loop.env_steps, "eval_seed": seed}
         self.recorder.record(line | {f"eval_{name}": value for name, value in result.summary().items()})
         if competes:
@@ -324,7 +323,7 @@ class _Session:
         """The run's result, on the seeds that `eval` uses too. Where a run is evaluated on the way, agents compete
         on other seeds (or the result would be the best of many looks at the same episodes), and so does the last."""
         on_the_way = self.config.eval_every > 0
-        if on_the_way and self.evaluated_at != self.loop.env_steps:
+        if on_the_way and self.saver.evaluated_at != self.loop.env_steps:
             self._evaluate(self.loop.streams.seed_for("evaluation", self.loop.env_steps))
         return self._evaluate(DEFAULT_SEED, competes=not on_the_way)
 

@@ -1,0 +1,86 @@
+"""A model of a disk that loses power: what was written is sure to be there only after it was synced.
+
+It is fed with the operations of a `DiskLayer`. Data of a file is durable after an fsync of the file; a name (created,
+renamed, removed) after an fsync of its directory. Between the two a power cut may leave either state, so every moment
+is looked at in three ways: all that was not synced is lost; the names are there but not the data; all of it is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from disk_layer import Operation
+
+WAYS = ("nothing unsynced", "names without data", "everything")
+
+
+@dataclass
+class File:
+    data: bytearray = field(default_factory=bytearray)
+    synced: bytes = b""
+
+
+@dataclass
+class Folder:
+    entries: dict[str, File | Folder] = field(default_factory=dict)
+    synced: dict[str, File | Folder] = field(default_factory=dict)
+
+
+class LossyDisk:
+    def __init__(self, root: Path) -> None:
+        self.root, self.tree = root, Folder()
+
+    def find(self, path: Path) -> File | Folder:
+        node: File | Folder = self.tree
+        for part in path.relative_to(self.root).parts:
+            assert isinstance(node, Folder)
+            node = node.entries[part]
+        return node
+
+    def folder(self, path: Path) -> Folder:
+        node = self.find(path)
+        assert isinstance(node, Folder), f"{path} is not a directory"
+        return node
+
+    def file(self, path: Path) -> File:
+        node = self.find(path)
+        assert isinstance(node, File), f"{path} is not a file"
+        return node
+
+    def apply(self, operation: Operation) -> None:
+        kind, path, data = operation
+        if kind == "fsync":
+            node = self.find(path)
+            if isinstance(node, File):
+                node.synced = bytes(node.data)
+            else:
+                node.synced = dict(node.entries)
+        elif kind == "write":
+            self.file(path).data += data
+        elif kind == "truncate":
+            del self.file(path).data[data:]
+        elif kind in ("create", "mkdir"):
+            self.folder(path.parent).entries[path.name] = File() if kind == "create" else Folder()
+        elif kind in ("unlink", "rmtree"):
+            gone = self.folder(path.parent).entries.pop(path.name)
+            if isinstance(gone, Folder):
+                # What was inside may be gone on the disk too, while the folder still has a name there.
+                gone.synced = {}
+        else:
+            assert kind == "rename", kind
+            node = self.folder(path.parent).entries.pop(path.name)
+            self.folder(data.parent).entries[data.name] = node
+
+    def after_power_loss(self, way: str, target: Path) -> None:
+        """Write what is left to a real directory, in one of the `WAYS`."""
+        self._restore(self.tree, way, target)
+
+    def _restore(self, folder: Folder, way: str, target: Path) -> None:
+        target.mkdir()
+        entries = folder.synced if way == WAYS[0] else folder.entries
+        for name, node in entries.items():
+            if isinstance(node, Folder):
+                self._restore(node, way, target / name)
+            else:
+                (target / name).write_bytes(bytes(node.data) if way == WAYS[2] else node.synced)
