@@ -103,6 +103,7 @@ CASES: dict[str, Case] = {
         },
         options={"env_kwargs": {"max_episode_steps": 15}},
     ),
+    "ppo, envs in processes": Case("ppo", num_envs=2, settings=ROLLOUT, options={"vector_backend": "async"}),
     "ppo, several knobs": Case("ppo", "callable:TwoKnobs", num_envs=3, settings=ROLLOUT, env=TwoKnobs),
     "a2c, one env": Case("a2c", settings={"num_steps": 5}, options={"vector_backend": "sync"}),
     "a2c, box, rewards normalised": Case(
@@ -204,6 +205,9 @@ CASES: dict[str, Case] = {
     ),
     "dqn, priorities in a buffer that overflows": Case(
         "dqn", num_envs=3, settings={**REPLAY, **PRIORITIES, "buffer_size": 60}, options={"vector_backend": "sync"}
+    ),
+    "dqn, envs in processes, priorities and three steps": Case(
+        "dqn", num_envs=2, settings={**REPLAY, **PRIORITIES}, options={"vector_backend": "async"}
     ),
     "c51, a buffer that overflows": Case(
         "c51", settings={**REPLAY, "buffer_size": 50, "target_update_every": 30}, options={"eval_every": 40}

@@ -299,12 +299,12 @@ def test_what_is_not_finite_is_refused_with_env_step_and_field(
     obs: Any, rewards: Any, final: Any, complaint: str
 ) -> None:
     envs = Scripted()
-    collector, learner = collector_of(envs)
-    learner.env_steps = 1234
+    collector, _ = collector_of(envs)
+    collector.reset(1234)
     envs.outcomes = [(obs, rewards, [False, True], [False, False], {"final_obs": np.array(final, np.float32)})]
     with pytest.raises(NumericalError, match=complaint) as caught:
         collector.step()
-    assert "1234" in str(caught.value)
+    assert "after env step 1236:" in str(caught.value)
 
 
 def test_a_first_observation_that_is_not_finite_is_refused() -> None:

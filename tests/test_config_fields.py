@@ -17,6 +17,7 @@ OUT_OF_RANGE: dict[str, list[float]] = {
     "seed": [-1, 2**63],
     "total_timesteps": [0, -5],
     "num_envs": [0],
+    "env_timeout": [0, -1.5],
     "threads": [0],
     "log_every": [0],
     "eval_every": [-1],

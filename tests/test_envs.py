@@ -13,11 +13,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.envs import probes
 from rl_training.envs.classic_vector import CLASSIC_VECTOR_ENVS
 from rl_training.envs.factory import autoreset_mode, backend_of, make_env, make_vector_env
+from rl_training.envs.supervised import SupervisedVectorEnv
 from rl_training.errors import ConfigError, EnvironmentProblem
 
 
@@ -130,7 +131,7 @@ def test_native_is_refused_where_there_is_none() -> None:
             make_vector_env(env, 2, backend="native")
 
 
-@pytest.mark.parametrize(("backend", "kind"), [("sync", SyncVectorEnv), ("async", AsyncVectorEnv)])
+@pytest.mark.parametrize(("backend", "kind"), [("sync", SyncVectorEnv), ("async", SupervisedVectorEnv)])
 def test_sync_and_async_reset_in_the_same_step(backend: Any, kind: type) -> None:
     vector = make_vector_env(partial(probes.AutoresetCanaryProbe, 2), 2, backend=backend)
     try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class RLTrainingError(Exception):
     """Base of every expected failure; `exit_code` is what the command line ends with."""
@@ -26,9 +29,26 @@ class EnvironmentProblem(RLTrainingError):
 
 
 class NumericalError(RLTrainingError):
-    """A loss, gradient, observation or reward stopped being a finite number."""
+    """A loss, gradient, action, observation or reward stopped being a finite number.
+
+    `evidence` has the arrays it was found in, or a batch with such fields; a run keeps them in its directory.
+    """
 
     exit_code = 4
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str | None = None,
+        env_index: int | None = None,
+        env_step: int | None = None,
+        evidence: Any = None,
+        metrics: Mapping[str, float] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.field, self.env_index, self.env_step = field, env_index, env_step
+        self.evidence, self.metrics = evidence, dict(metrics or {})
 
 
 class CheckpointError(RLTrainingError):

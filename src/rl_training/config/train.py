@@ -53,7 +53,10 @@ class TrainConfig(StrictModel):
         default_factory=dict, description="Keywords to make the env with; atari and image prepare what it shows."
     )
     vector_backend: Literal["auto", "native", "batched", "sync", "async"] = Field(
-        "auto", description="How several envs are stepped together."
+        "auto", description="How several envs are stepped together; async is a supervised process for each."
+    )
+    env_timeout: float = Field(
+        60.0, gt=0, description="Seconds for a step or reset of an async env, before its process is replaced."
     )
     seed: int = Field(0, ge=0, description="Every random choice of the run follows from it.")
     total_timesteps: int = Field(100_000, ge=1, description="Env steps of the whole run.")

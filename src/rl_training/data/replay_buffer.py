@@ -184,10 +184,11 @@ class ReplayBuffer:
         """What was seen before the rows `indices` and after the rows `last`."""
         return self._flat["obs"].take(indices, axis=0), self._flat["next_obs"].take(last, axis=0)
 
-    def cut(self) -> None:
-        """End the newest row of every environment as if truncated: no window runs on into later rows."""
+    def cut(self, envs: np.ndarray | None = None) -> None:
+        """End the newest row of every environment, or of those in the mask `envs`, as if truncated: no window runs on
+        into later rows."""
         if self.rows_written:
-            self._rows["truncated"][self._newest_slot] = True
+            self._rows["truncated"][self._newest_slot, slice(None) if envs is None else envs] = True
 
     def sample(
         self, batch_size: int, rng: np.random.Generator, importance_exponent: float | None = None

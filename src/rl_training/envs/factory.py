@@ -9,8 +9,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
-import multiprocessing
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -24,7 +22,9 @@ from rl_training.config.pixels import PIXEL_KEYS, AtariOptions, ImageOptions, pi
 from rl_training.envs.atari import AtariGames, atari_env, is_atari
 from rl_training.envs.classic_vector import CLASSIC_VECTOR_ENVS, ClassicVectorEnv
 from rl_training.envs.images import image_env
+from rl_training.envs.in_process import InProcessVectorEnv
 from rl_training.envs.masking import MaskVelocity, MaskVelocityVector, take_keyword
+from rl_training.envs.supervised import DEFAULT_TIMEOUT, SupervisedVectorEnv
 from rl_training.errors import ConfigError, EnvironmentProblem
 
 EnvMaker = Callable[..., gym.Env[Any, Any]]
@@ -55,12 +55,14 @@ def make_vector_env(
     *,
     env_kwargs: Mapping[str, Any] | None = None,
     backend: Backend = "auto",
+    timeout: float = DEFAULT_TIMEOUT,
 ) -> VectorEnv[Any, Any, Any]:
     """Many envs as one; a VectorEnv is taken as it is.
 
     Backend "native" is the env's own vector class, "batched" ours for classic control, "sync" steps one after
-    the other in this process, "async" has a process per env, and "auto" is the quickest that is sure to work:
-    batched for several envs of classic control, native where there is such a class, else sync.
+    the other in this process, "async" has a process per env, replaced when it fails or is silent for `timeout`
+    seconds, and "auto" is the quickest that is sure to work: batched for several envs of classic control, native
+    where there is such a class, else sync.
     """
     if backend not in get_args(Backend):
         raise ConfigError(f"vector_backend {backend!r} is unknown: use one of {', '.join(get_args(Backend))}")
@@ -85,11 +87,10 @@ def make_vector_env(
             return _make_native(target, num_envs, kwargs)
         if backend == "batched":
             return _make_batched(target, num_envs, kwargs)
-        if backend == "async":
-            workers = [partial(_make_in_worker, target, kwargs)] * num_envs
-            return gym.vector.AsyncVectorEnv(workers, autoreset_mode=AutoresetMode.SAME_STEP)
         makers = [partial(_make_one, target, kwargs)] * num_envs
-        return gym.vector.SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+        if backend == "async":
+            return SupervisedVectorEnv(makers, timeout)
+        return InProcessVectorEnv(makers)
 
 
 def autoreset_mode(vector_env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
@@ -143,13 +144,6 @@ def _make_plain(target: registration.EnvSpec | EnvMaker, kwargs: dict[str, Any])
     if not isinstance(env, gym.Env):
         raise TypeError(f"the callable returned {type(env).__name__}, not a gymnasium.Env")
     return env
-
-
-def _make_in_worker(target: registration.EnvSpec | EnvMaker, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
-    # Ctrl-C reaches every process of the terminal; only the one that trains may answer it, or nothing is saved.
-    if multiprocessing.parent_process() is not None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return _make_one(target, kwargs)
 
 
 def _make_atari_games(
@@ -209,7 +203,7 @@ def backend_of(envs: VectorEnv[Any, Any, Any]) -> Backend:
     kinds: dict[type[Any], Backend] = {
         ClassicVectorEnv: "batched",
         gym.vector.SyncVectorEnv: "sync",
-        gym.vector.AsyncVectorEnv: "async",
+        SupervisedVectorEnv: "async",
     }
     return next((name for kind, name in kinds.items() if isinstance(envs.unwrapped, kind)), "auto")
 

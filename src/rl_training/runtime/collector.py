@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +20,7 @@ from rl_training.algorithms.learner import Learner
 from rl_training.algorithms.streams import Streams
 from rl_training.data.rollout import Rollout
 from rl_training.envs.factory import autoreset_mode
+from rl_training.envs.failures import EnvFailed, EnvFailure, reason_of, trace_of
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvironmentProblem, NumericalError, RLTrainingError
 
@@ -36,7 +35,8 @@ class Episode:
 
 @dataclass(slots=True)
 class Step:
-    """One vector step [N, ...]. Rows with `valid` False are resets of next-step autoreset, not transitions."""
+    """One vector step [N, ...]. Rows with `valid` False are no transitions: resets of next-step autoreset, and steps in
+    which an env broke (`broken`), whose episode ends with the row before, truncated at `obs`."""
 
     obs: np.ndarray
     actions: np.ndarray
@@ -49,6 +49,7 @@ class Step:
     extras: dict[str, np.ndarray]
     memory: Any  # before the step
     episodes: list[Episode] = field(default_factory=list)
+    broken: np.ndarray | None = None  # None: no env broke
 
 
 class RolloutDropped(Exception):
@@ -69,13 +70,15 @@ class Collector:
 
     def reset(self, at_env_step: int) -> None:
         """Start every env anew with seeds that follow from the run's seed and `at_env_step` alone."""
-        seed = self.streams.seed_for("envs", at_env_step)
+        self._seed = self.streams.seed_for("envs", at_env_step)
+        self.reset_at, self._vector_steps, self._no_transitions = at_env_step, 0, 0
         try:
-            raw, _ = self.envs.reset(seed=seed)
-        except RLTrainingError:
+            raw, _ = self.envs.reset(seed=self._seed)
+        except RLTrainingError as error:
+            self._locate(error)
             raise
         except Exception as error:
-            raise self._problem(error, "reset", seed) from error
+            raise self._problem(error, "reset") from error
         self.obs = self._encode(raw)
         self._check_finite("an observation", self.obs)
         self.episode_starts = np.ones(self.num_envs, bool)
@@ -98,21 +101,28 @@ class Collector:
         else:
             action = self.learner.act(obs, explore=True, episode_starts=starts, memory=self.memory)
             actions, extras, self.memory = action.actions, action.extras, action.memory
+        self._check_finite("an action", actions)
         env_actions = self.spaces.to_env_actions(actions)
         acted = time.perf_counter()
         try:
             raw, rewards, terminated, truncated, infos = self.envs.step(env_actions)
-        except RLTrainingError:
+        except RLTrainingError as error:
+            self._locate(error)
             raise
         except Exception as error:
             raise self._problem(error, "step", env_actions) from error
         self.seconds_acting += acted - started
         self.seconds_env += time.perf_counter() - acted
+        self._vector_steps += 1
 
         self.obs = self._encode(raw)
         rewards = np.asarray(rewards, np.float32)
-        self._check_finite("a reward", rewards)
-        self._check_finite("an observation", self.obs)
+        try:
+            self._check_finite("a reward", rewards)
+            self._check_finite("an observation", self.obs)
+        except NumericalError as error:
+            error.evidence = {"obs": obs, "actions": actions, "rewards": rewards, "next_obs": self.obs}
+            raise
         done = terminated | truncated
         valid = ~self._awaits_reset
         next_obs = self.obs
@@ -121,18 +131,26 @@ class Collector:
             # The step after an end ignores its action and returns the reset observation: it is no transition.
             self.episode_starts = self._awaits_reset
             self._awaits_reset = done
+            self._no_transitions += int(np.count_nonzero(done)) if any_done else 0
         else:
             self.episode_starts = done
             if any_done:
                 next_obs = self._with_final_observations(done, infos)
-        step = Step(
-            obs, actions, rewards, next_obs, terminated, truncated, valid, starts, extras, memory_before
-        )
+        broken = infos.get("restarted")
+        if broken is not None:
+            valid &= ~broken
+            self._no_transitions += int(np.count_nonzero(broken))
+            self.episode_starts = self.episode_starts | broken
+        step = Step(obs, actions, rewards, next_obs, terminated, truncated, valid, starts, extras, memory_before)
         self._returns += rewards * valid
         self._lengths += valid
         if any_done:
             # A lost life ends the episode that is learned from, but not the game whose score is told.
             self._finish_episodes(step, done & ~infos.get("life_lost", np.False_))
+        if broken is not None:
+            step.broken = broken
+            self._returns[broken] = 0.0
+            self._lengths[broken] = 0
         return step
 
     def collect(self, num_steps: int) -> tuple[Rollout, list[Episode]]:
@@ -157,6 +175,12 @@ class Collector:
                     final_rows.append((t, int(env)))
                     final_obs.append(step.next_obs[env])
                 episodes += step.episodes
+            if step.broken is not None and t > 0:
+                ended = arrays["terminated"][t - 1] | arrays["truncated"][t - 1]
+                for env in np.flatnonzero(step.broken & arrays["valid"][t - 1] & ~ended):
+                    arrays["truncated"][t - 1, env] = True
+                    final_rows.append((t - 1, int(env)))
+                    final_obs.append(step.obs[env])
         steps, envs = zip(*final_rows, strict=True) if final_rows else ((), ())
         rollout = Rollout(
             **{name: array for name, array in arrays.items() if not name.startswith("extras.")},
@@ -169,15 +193,20 @@ class Collector:
         )
         return rollout, episodes
 
-    def _problem(self, error: Exception, call: str, argument: Any) -> EnvironmentProblem:
+    @property
+    def env_step(self) -> int:
+        """Env steps of the run up to now, counted as they are made."""
+        return self.reset_at + self._vector_steps * self.num_envs - self._no_transitions
+
+    def _locate(self, error: RLTrainingError) -> None:
+        if isinstance(error, EnvFailed):
+            error.locate(self.env_step)
+
+    def _problem(self, error: Exception, call: str, actions: Any = None) -> EnvFailed:
         """An exception of the env's own becomes one line with its place; the traceback stays attached as the cause."""
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        given = " ".join(np.array2string(np.asarray(argument), threshold=20).split())[:100]
-        return EnvironmentProblem(
-            f"the env failed in {call}({given}) after env step {self.learner.env_steps}, at "
-            f"{Path(place.filename).name}:{place.lineno} in {place.name}: {text}"
-        )
+        action = None if actions is None else np.asarray(actions).tolist()
+        seed, trace = self._seed, trace_of(error)
+        return EnvFailed(EnvFailure(reason_of(error), call, None, seed, self.env_step, last_action=action, trace=trace))
 
     def _encode(self, raw: Any) -> np.ndarray:
         # A copy: envs may hand out the array they write the next observation into.
@@ -206,16 +235,22 @@ class Collector:
         self._lengths[done] = 0
 
     def _check_finite(self, name: str, values: np.ndarray) -> None:
-        """A sum is finite only if every entry is; one that overflowed is looked at again, entry by entry."""
-        if values.dtype == np.uint8 or math.isfinite(np.add.reduce(values, None)):
+        """A sum of squares is finite only if every entry is; one that overflowed is looked at entry by entry."""
+        if values.dtype.kind != "f" or math.isfinite(np.vdot(values, values)):
             return
         broken = np.flatnonzero(~np.isfinite(values.reshape(self.num_envs, -1)).all(1))
         if not len(broken):
             return
-        env = broken[0]
+        env = int(broken[0])
+        policy = name == "an action"
+        verb, cure = ("was given", "lower the learning rate") if policy else ("returned", "mend the env")
         raise NumericalError(
-            f"env {env} returned {name} that is not finite, after env step {self.learner.env_steps}: "
-            f"mend the env, then resume from the last checkpoint"
+            f"env {env} {verb} {name} that is not finite, after env step {self.env_step}: {cure}, then resume from the "
+            f"last checkpoint",
+            field=name.split(" ", 1)[1],
+            env_index=env,
+            env_step=self.env_step,
+            evidence={"obs": self.obs, "values": values},
         )
 
     def _arrays_like(self, step: Step, num_steps: int) -> dict[str, np.ndarray]:

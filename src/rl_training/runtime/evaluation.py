@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from rl_training.algorithms.learner import Learner
+from rl_training.envs.running import WatchedEnv
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvironmentProblem
 
@@ -52,11 +53,11 @@ def evaluate(
     Several envs run side by side so that acting is batched. A slot that runs out of episodes stays where it is
     and is ignored: rows keep their place, which is what a recurrent policy needs.
     """
-    envs = [make_env() for _ in range(min(episodes, MOST_ENVS_AT_ONCE))]
+    envs = [WatchedEnv(make_env()) for _ in range(min(episodes, MOST_ENVS_AT_ONCE))]
     try:
         returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
         playing = list(range(len(envs)))  # the episode each slot plays; -1 when it has none left
-        observations = [env.reset(seed=seed + i)[0] for i, env in enumerate(envs)]
+        observations = [env.reset(seed + i)[0] for i, env in enumerate(envs)]
         following = len(envs)
         starts, memory = np.ones(len(envs), bool), None
         while any(episode >= 0 for episode in playing):
@@ -83,8 +84,8 @@ def evaluate(
                     following += 1
                     starts[slot] = True
                     if playing[slot] >= 0:
-                        observations[slot], _ = envs[slot].reset(seed=seed + playing[slot])
+                        observations[slot], _ = envs[slot].reset(seed + playing[slot])
         return EvalResult(tuple(returns.tolist()), tuple(lengths.tolist()))
     finally:
         for env in envs:
-            env.close()
+            env.env.close()

@@ -23,6 +23,7 @@ from rl_training.data.frame_replay import FrameReplayBuffer
 from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
 from rl_training.envs.spaces import Spaces
 from rl_training.runtime.collector import Collector, Episode, RolloutDropped
+from rl_training.runtime.finite import check_update
 from rl_training.runtime.memory import check_replay_fits
 
 
@@ -72,6 +73,7 @@ class Loop(ABC):
         started = time.perf_counter()
         self.learner.env_steps = self.env_steps
         result = self.learner.update(batch)
+        check_update(result, batch, self.learner)
         self.seconds_learning += time.perf_counter() - started
         return result
 
@@ -150,6 +152,8 @@ class ReplayLoop(Loop):
         warming_up = self.env_steps < self.settings.learning_starts
         step = self.collector.step(random=warming_up, repeat=self.settings.warm_up_repeat)
         self.learner.observe(step.obs[step.valid])
+        if step.broken is not None:
+            self.buffer.cut(step.broken)
         self.buffer.add(
             step.obs,
             step.actions,

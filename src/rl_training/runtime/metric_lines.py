@@ -20,7 +20,7 @@ WALL_CLOCK_FIELDS: frozenset[str] = frozenset(
 )
 
 # What happened to the run on this machine, and not in the experiment: equal runs may differ here.
-MACHINE_FIELDS = WALL_CLOCK_FIELDS | {"failed_saves"}
+MACHINE_FIELDS = WALL_CLOCK_FIELDS | {"failed_saves", "env_restarts", "env_timeouts"}
 
 _TEXT_LIMIT = 500
 # Control, format (bidirectional overrides among them), surrogate, line and paragraph separator: each of

@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from rl_training.envs.factory import make_env
+from rl_training.envs.running import WatchedEnv
 from rl_training.errors import ConfigError, EnvironmentProblem
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.evaluation import DEFAULT_SEED
@@ -114,9 +115,10 @@ def _play(
     most_steps: int | None,
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
     returns, lengths = [], []
+    watched = WatchedEnv(env)
     with limited_threads(1), _drawing_problems(env):
         for episode in range(episodes):
-            observation, _ = env.reset(seed=seed + episode)
+            observation, _ = watched.reset(seed + episode)
             show()
             total, length, memory, over = 0.0, 0, None, False
             while not over:
@@ -127,7 +129,7 @@ def _play(
                     memory=memory,
                 )
                 memory = action.memory
-                step = env.step(agent.spaces.to_env_actions(action.actions)[0])
+                step = watched.step(agent.spaces.to_env_actions(action.actions)[0])
                 observation, reward, terminated, truncated, _ = step
                 show()
                 total, length = total + float(reward), length + 1

@@ -56,6 +56,7 @@ def training_envs(config: TrainConfig, env: EnvSource | None) -> Iterator[Vector
         config.num_envs,
         env_kwargs={} if isinstance(env, VectorEnv) else config.env_kwargs,
         backend="auto" if isinstance(env, VectorEnv) else config.vector_backend,
+        timeout=config.env_timeout,
     )
     try:
         yield envs

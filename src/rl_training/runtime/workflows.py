@@ -34,6 +34,7 @@ from rl_training.runtime.checkpoint import (
     verify_checkpoint,
 )
 from rl_training.runtime.console import ConsoleDisplay
+from rl_training.runtime.crash import CrashReports
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
 from rl_training.runtime.loops import Loop, Progress
 from rl_training.runtime.metrics import MetricWindow
@@ -197,6 +198,7 @@ class _Session:
         self.can_evaluate = self.eval_env is not None or not isinstance(env, VectorEnv)
         self.window = MetricWindow()
         self.saver = RunSaver(run.path, config, spaces, self.loop, self.window)
+        self.crashes = CrashReports(run.path, config, loop)
         self.started = time.perf_counter()
         self.seconds_before = 0.0
         self.steps_before = 0
@@ -229,7 +231,8 @@ class _Session:
             )
             try:
                 return self._train(callback)
-            except BaseException:
+            except BaseException as error:
+                self.crashes.keep(error)
                 # A disk that is full must not hide what really went wrong.
                 with contextlib.suppress(CheckpointError):
                     self.run.update(status="failed")
@@ -248,6 +251,7 @@ class _Session:
         previous = self.loop.env_steps
         for progress in self.loop:
             self.window.add(progress)
+            self.crashes.look(self.display.note)
             self.display.update(progress.env_steps)
             now = progress.env_steps
             if _due(self.config.log_every, previous, now):
@@ -293,7 +297,7 @@ class _Session:
         if not self.window.is_empty:
             line = self.window.line()
             failed = {"failed_saves": self.saver.failures} if self.saver.failures else {}
-            self.recorder.record(line | self._wall_clock() | failed)
+            self.recorder.record(line | self._wall_clock() | failed | self.crashes.counts())
             self.adviser.look(line)
 
     def _evaluate(self, seed: int, *, competes: bool = True) -> EvalResult | None:

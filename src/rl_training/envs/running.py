@@ -1,0 +1,111 @@
+"""One env, stepped with autoreset and a look at what it returns: the same here, in a worker, in a reproduction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rl_training.envs.failures import EnvFailed, EnvFailure, reason_of, trace_of
+from rl_training.errors import RLTrainingError
+
+Final = tuple[Any, dict[str, Any], dict[str, Any] | None]
+Outcome = tuple[Any, float, bool, bool, dict[str, Any], Final | None]
+
+
+class EnvRunner:
+    def __init__(self, env: gym.Env[Any, Any]):
+        self.env = env
+        self._space = env.observation_space
+        self._shape, self._dtype = self._space.shape, self._space.dtype
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed, options=options)
+        check_observation(observation, self._space)
+        return observation, info
+
+    def step(self, action: Any) -> Outcome:
+        """Observation, reward, terminated, truncated, info, and `final` where this step ended the episode.
+
+        Then observation and info are those of the next one, and `final` has the last observation, its info, and the
+        state of the env's generator before the reset (if it has one).
+        """
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if type(observation) is not np.ndarray or observation.shape != self._shape or observation.dtype != self._dtype:
+            check_observation(observation, self._space)
+        if not (terminated or truncated):
+            return observation, float(reward), False, False, info, None
+        final = (observation, info, random_state(self.env))
+        observation, info = self.reset()
+        return observation, float(reward), bool(terminated), bool(truncated), info, final
+
+
+def check_observation(value: Any, space: gym.Space[Any], name: str = "observation") -> None:
+    """Refuse what would not fit into an array of its space: another shape, or numbers of another kind."""
+    if isinstance(space, gym.spaces.Dict):
+        if not isinstance(value, dict) or value.keys() != space.spaces.keys():
+            raise TypeError(f"{name} is not a dict with the keys {', '.join(map(str, space.spaces))}")
+        for key, inner in space.spaces.items():
+            check_observation(value[key], inner, f"{name}[{key!r}]")
+    elif isinstance(space, gym.spaces.Tuple):
+        if not isinstance(value, tuple) or len(value) != len(space.spaces):
+            raise TypeError(f"{name} is not a tuple of {len(space.spaces)}")
+        for index, inner in enumerate(space.spaces):
+            check_observation(value[index], inner, f"{name}[{index}]")
+    elif space.shape is not None and space.dtype is not None:
+        array = np.asarray(value)
+        if array.shape != space.shape:
+            raise ValueError(f"{name} has shape {array.shape}, its space says {space.shape}")
+        if array.dtype != space.dtype and not np.can_cast(array.dtype, space.dtype, "same_kind"):
+            raise TypeError(f"{name} is of {array.dtype}, its space says {space.dtype}")
+
+
+def random_state(env: gym.Env[Any, Any]) -> dict[str, Any] | None:
+    # Not by `np_random`: asking for that would make a generator where there is none.
+    generator = getattr(env.unwrapped, "_np_random", None)
+    return dict(generator.bit_generator.state) if isinstance(generator, np.random.Generator) else None
+
+
+def set_random_state(env: gym.Env[Any, Any], state: dict[str, Any]) -> None:
+    env.unwrapped.np_random.bit_generator.state = state
+
+
+class WatchedEnv:
+    """One env for evaluation or play, without autoreset: an exception of its own is one line with the way there."""
+
+    def __init__(self, env: gym.Env[Any, Any]):
+        self.env = env
+        self.seed: int | None = None
+        self.actions: list[Any] = []
+
+    def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
+        self.seed, self.actions = seed, []
+        try:
+            return self.env.reset(seed=seed)
+        except (RLTrainingError, gym.error.DependencyNotInstalled):
+            raise
+        except Exception as error:
+            raise self._failed("reset", error) from error
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.actions.append(action)
+        try:
+            return self.env.step(action)
+        except (RLTrainingError, gym.error.DependencyNotInstalled):
+            raise
+        except Exception as error:
+            raise self._failed("step", error) from error
+
+    def _failed(self, call: str, error: Exception) -> EnvFailed:
+        actions = [np.asarray(action).tolist() for action in self.actions]
+        failure = EnvFailure(
+            reason_of(error),
+            f"{call} of an evaluation",
+            seed=self.seed,
+            episode_step=len(actions),
+            last_action=actions[-1] if actions else None,
+            actions=actions,
+            trace=trace_of(error),
+        )
+        return EnvFailed(failure)

@@ -1,0 +1,89 @@
+"""What envs in processes and their supervisor hand each other: arrays in memory that has no name to leak."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+ALIGNMENT = 64
+
+
+class SharedBlock:
+    """Observations, actions and rewards of `num_envs` envs. Who has the same descriptor sees the same numbers."""
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        num_envs: int,
+        descriptor: int | None = None,
+    ):
+        self.num_envs = num_envs
+        self._size = 0
+        observations, actions = self._place(observation_space), self._place(action_space)
+        rewards = self._place(gym.spaces.Box(-np.inf, np.inf, (), np.float64))
+        self.descriptor = _new_descriptor() if descriptor is None else descriptor
+        if descriptor is None:
+            os.ftruncate(self.descriptor, self._size)
+        self._memory = mmap.mmap(self.descriptor, self._size)
+        self._observations = self._view(observations)
+        self.actions: np.ndarray = self._view(actions)
+        self.rewards: np.ndarray = self._view(rewards)
+
+    def _place(self, space: gym.Space[Any]) -> Any:
+        """Where each array of a (nested) space begins, with its shape and dtype."""
+        if isinstance(space, gym.spaces.Dict):
+            return {key: self._place(inner) for key, inner in space.spaces.items()}
+        if isinstance(space, gym.spaces.Tuple):
+            return [self._place(inner) for inner in space.spaces]
+        if space.shape is None or space.dtype is None:
+            raise TypeError(f"{type(space).__name__} has no arrays: vector_backend 'sync' may take it")
+        start = self._size
+        shape, dtype = (self.num_envs, *space.shape), np.dtype(space.dtype)
+        size = int(np.prod(shape)) * dtype.itemsize
+        self._size += -(-max(1, size) // ALIGNMENT) * ALIGNMENT
+        return (start, shape, dtype)
+
+    def _view(self, placed: Any) -> Any:
+        if isinstance(placed, dict):
+            return {key: self._view(inner) for key, inner in placed.items()}
+        if isinstance(placed, list):
+            return [self._view(inner) for inner in placed]
+        start, shape, dtype = placed
+        return np.frombuffer(self._memory, dtype, int(np.prod(shape)), start).reshape(shape)
+
+    def write(self, env: int, observation: Any) -> None:
+        _put(self._observations, env, observation)
+
+    def read(self) -> Any:
+        """Copies: the workers write the next observations into the same place."""
+        return _copied(self._observations)
+
+
+def _put(views: Any, env: int, value: Any) -> None:
+    if isinstance(views, dict):
+        for key, inner in views.items():
+            _put(inner, env, value[key])
+    elif isinstance(views, list):
+        for index, inner in enumerate(views):
+            _put(inner, env, value[index])
+    else:
+        views[env] = value
+
+
+def _copied(views: Any) -> Any:
+    if isinstance(views, dict):
+        return {key: _copied(inner) for key, inner in views.items()}
+    return tuple(_copied(inner) for inner in views) if isinstance(views, list) else views.copy()
+
+
+def _new_descriptor() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("rl_training")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
