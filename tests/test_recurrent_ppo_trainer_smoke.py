@@ -18,7 +18,7 @@ from rl_training.envs.factory import make_env
 from rl_training.envs.probes import TimeLimitRingProbe, probe_vector_env
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.config import load_config
-from rl_training.runtime.agent import load_agent
+from rl_training.runtime.agent import load_agent, predict_episode
 from rl_training.runtime.checkpoint import load_checkpoint
 from rl_training.runtime.metric_lines import read_metrics
 from rl_training.runtime.recurrent_ppo_trainer import train_recurrent_ppo
@@ -93,6 +93,20 @@ def test_the_state_matters_and_an_episode_start_empties_it(tmp_path: Path) -> No
     np.testing.assert_array_equal(restarted[[1, 3]], carried[[1, 3]])
     with pytest.raises(ConfigError, match="state: "):
         agent.predict(second[0], state=state)
+    with pytest.raises(ConfigError, match=r"episode_start: shape \(3,\) is not valid for 4 observations"):
+        agent.predict(second, state=state, episode_start=[True, False, True])
+
+
+def test_predicting_an_episode_carries_the_state_from_row_to_row(tmp_path: Path) -> None:
+    agent = managed("recurrent_ppo", tmp_path, env="Pendulum-v1", env_kwargs={"mask_velocity": True})
+    steps = np.random.default_rng(0).uniform(-1, 1, (5, 2)).astype(np.float32)
+    state, expected = None, []
+    for step in steps:
+        action, state = agent.predict(step, state=state)
+        expected.append(action)
+    whole = predict_episode(agent.agent, steps)
+    np.testing.assert_allclose(whole, expected, atol=1e-6)
+    assert not np.allclose(whole[1:], agent.predict(steps)[0][1:], atol=1e-7), "as if each were the first"
 
 
 def test_the_managed_class_saves_loads_and_goes_on(tmp_path: Path) -> None:

@@ -214,3 +214,28 @@ def test_plain_ppo_is_never_silently_recurrent(section: str, key: str) -> None:
     message = refused({"algo": "ppo", "env_id": "CartPole-v1", **setting})
     dotted = f"{section}.{key}" if section else key
     assert message.startswith(f"{dotted}: unknown key") and "recurrent_ppo" in message
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [("", "policy", "MlpLstmPolicy"), ("model", "type", "recurrent"), ("model", "encoder", "gru"), ("", "net", "LSTM")],
+)
+def test_plain_ppo_asked_for_a_memory_by_value_names_who_has_one(section: str, key: str, value: str) -> None:
+    setting = {section: {key: value}} if section else {key: value}
+    message = refused({"algo": "ppo", "env_id": "CartPole-v1", **setting})
+    assert message.startswith(f"{section}.{key}: ".lstrip(".")) and message.endswith("algo recurrent_ppo has a memory")
+
+
+@pytest.mark.parametrize(
+    ("algo", "key", "meant"),
+    [
+        ("recurrent_ppo", "lstm_hidden_size", "algo_kwargs.memory_size"),
+        ("recurrent_ppo", "hidden_size", "algo_kwargs.memory_size"),
+        ("recurrent_ppo", "n_lstm_layers", "algo_kwargs.memory_layers"),
+        ("ppo", "hidden_size", "model.hidden_sizes"),
+        ("d4pg", "v_min", "algo_kwargs.support_low"),
+        ("c51", "v_max", "algo_kwargs.support_high"),
+    ],
+)
+def test_names_from_elsewhere_lead_to_the_settings_here(algo: str, key: str, meant: str) -> None:
+    assert refused({"algo": algo, "env_id": "Env-v0", key: 8}) == f"{key}: unknown key, did you mean {meant}?"

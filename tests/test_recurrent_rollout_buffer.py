@@ -74,6 +74,15 @@ def test_a_rollout_that_begins_with_a_reset_row_starts_after_it() -> None:
     assert spans(buffer) == [(0, 1, 2, 0.0)]
 
 
+def test_what_follows_a_row_that_is_no_transition_is_another_sequence_start_or_not() -> None:
+    buffer = stored(plain_rollout([[1], [0], [0], [0]], valid=[[1], [0], [1], [1]]), 4)
+    assert spans(buffer) == [(0, 0, 1, 0.0), (0, 2, 2, 2.0)]
+
+
+def test_without_a_memory_from_before_the_first_sequence_begins_with_none() -> None:
+    assert spans(stored(plain_rollout([[0, 1], [0, 0]]), 4)) == [(0, 0, 2, 0.0), (1, 0, 2, 0.0)]
+
+
 @BOTH_MODES
 @pytest.mark.parametrize("sequence_length", [1, 3, 50])
 def test_every_transition_is_in_one_sequence_of_one_env_and_one_episode(

@@ -17,6 +17,17 @@ from rl_training.experiment.registry import ALGORITHMS, get_config_class
 LONGEST_VALUE = 60
 LONGEST_DESCRIPTION = 90
 MEMORY_WORDS = ("lstm", "gru", "recurrent", "memory")
+# What other libraries call a setting whose name here nobody would guess by its letters.
+NAMES_ELSEWHERE = {
+    "hidden_size": "memory_size",
+    "lstm_hidden_size": "memory_size",
+    "n_lstm_layers": "memory_layers",
+    "num_layers": "memory_layers",
+    "v_min": "support_low",
+    "vmin": "support_low",
+    "v_max": "support_high",
+    "vmax": "support_high",
+}
 NOUNS = {int: "integer", float: "number", str: "text", bool: "true or false", type(None): "null"}
 
 
@@ -126,14 +137,15 @@ def as_config_error(error: ValidationError, root: type[BaseModel], algo: Any) ->
         if key in problems:
             continue
         if item["type"] in ("extra_forbidden", "invalid_key") and unknown:
-            problems[key] = f"{key}: unknown key{_nearest(key, root, algo)}"
+            problems[key] = f"{key}: unknown key{_nearest(key, item['input'], root, algo)}"
         elif field is None:
             problems[key] = f"config: {printable(item['input'])} is not a mapping of settings"
         else:
             shown = printable(item["input"])
             wrong = {"missing": "missing", "number_too_large": f"{shown} is too large"}
             problem = wrong.get(item["type"], f"{shown} is not valid")
-            problems[key] = f"{key}: {problem}, expected {describe_field(field)}{_explained(field)}"
+            expected = f"expected {describe_field(field)}{_explained(field)}"
+            problems[key] = f"{key}: {problem}, {expected}{_memory_elsewhere(item['input'], algo)}"
     key, line = next(iter(problems.items()))
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return ConfigError(line + more, key=key)
@@ -161,7 +173,7 @@ def _locate(
     return key, field, False
 
 
-def _nearest(key: str, root: type[BaseModel], algo: Any) -> str:
+def _nearest(key: str, value: Any, root: type[BaseModel], algo: Any) -> str:
     prefix, _, name = key.rpartition(".")
     known_sections = sections(root, algo)
     # The only other place where a key can be unknown is inside a schedule.
@@ -172,12 +184,13 @@ def _nearest(key: str, root: type[BaseModel], algo: Any) -> str:
             places.setdefault(known, []).append(_dotted(section, known))
     if (owners := _owners(name, algo)) is not None:
         return owners
-    close = difflib.get_close_matches(name.lower(), places, n=1)
+    meant = NAMES_ELSEWHERE.get(name.lower(), "")
+    close = [meant] if meant in places else difflib.get_close_matches(name.lower(), places, n=1)
     if close:
         # The same name may stand in two places: the one in the section the user wrote in is meant.
         best = min(places[close[0]], key=lambda place: place.rpartition(".")[0] != prefix)
         return f", did you mean {best}?"
-    return f", {prefix or 'the top level'} takes {', '.join(here.model_fields)}"
+    return _memory_elsewhere(value, algo) or f", {prefix or 'the top level'} takes {', '.join(here.model_fields)}"
 
 
 def _owners(name: str, algo: Any) -> str | None:
@@ -188,6 +201,12 @@ def _owners(name: str, algo: Any) -> str | None:
     if not owners and any(word in name.lower() for word in MEMORY_WORDS):
         owners = ["recurrent_ppo"]
     return f", algo {' or '.join(owners)} has it" if owners and algo not in owners else None
+
+
+def _memory_elsewhere(value: Any, algo: Any) -> str:
+    """What to say when a setting's value asks for a memory, such as `policy: lstm`."""
+    asked = isinstance(value, str) and any(word in value.lower() for word in MEMORY_WORDS)
+    return ", algo recurrent_ppo has a memory" if asked and algo != "recurrent_ppo" else ""
 
 
 def _explained(field: FieldInfo) -> str:

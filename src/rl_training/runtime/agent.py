@@ -112,7 +112,13 @@ def predict(
     """Actions in the env's own units for one raw observation or a batch of them, and the next memory."""
     batched = agent.spaces.is_batched(observation)
     encoded = np.ascontiguousarray(agent.spaces.encode(observation if batched else [observation]))
-    starts = None if episode_start is None else np.broadcast_to(np.asarray(episode_start, bool), len(encoded))
+    starts = None if episode_start is None else np.asarray(episode_start, bool)
+    if starts is not None and starts.shape not in ((), (1,), (len(encoded),)):
+        raise ConfigError(
+            f"episode_start: shape {starts.shape} is not valid for {len(encoded)} observations, expected true, false, "
+            f"or one of them for each"
+        )
+    starts = None if starts is None else np.broadcast_to(starts, len(encoded))
     action = agent.learner.act(encoded, explore=not deterministic, episode_starts=starts, memory=state)
     env_actions = agent.spaces.to_env_actions(action.actions)
     return (env_actions if batched else env_actions[0]), action.memory
