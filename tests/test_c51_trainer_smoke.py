@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from config_cases import refused
+from rl_training.experiment.config import list_presets, load_config
 from rl_training.runtime.metric_lines import read_metrics
 from tiny_runs import STEPS, train_tiny
 
@@ -44,3 +47,17 @@ def test_all_options_together(tmp_path: Path) -> None:
 def test_a_support_without_width_is_refused(algo: str, bounds: dict[str, float]) -> None:
     message = refused({"algo": algo, "env_id": "Env-v0", "algo_kwargs": bounds})
     assert message.startswith("algo_kwargs.support_low: ") and "support_high" in message
+
+
+# The least and the most that one step pays.
+REWARDS = {"CartPole-v1": (0.0, 1.0), "Acrobot-v1": (-1.0, 0.0), "Pendulum-v1": (-(math.pi**2 + 6.4 + 0.004), 0.0)}
+
+
+@pytest.mark.parametrize("preset", [name for name in list_presets() if name.startswith(("c51/", "d4pg/"))])
+def test_the_supports_of_presets_hold_every_return_their_task_can_have(preset: str) -> None:
+    config = load_config(preset)
+    settings: Any = config.algo_kwargs
+    least, most = (settings.reward_scale * reward / (1 - settings.gamma) for reward in REWARDS[config.env_id])
+    assert settings.support_low <= least + 1e-9 and most - 1e-9 <= settings.support_high
+    # And little more than that: an atom that no return can reach is wasted.
+    assert settings.support_high - settings.support_low <= 1.1 * (most - least)
