@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := dev,tensorboard,video,box2d,atari
+EXTRAS := dev,tensorboard,video,plots,box2d,mujoco,atari
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 # One thread per test worker: with more, the workers fight over the cores.

@@ -7,6 +7,11 @@ The test suite needs none of these packages; this script does. To run it again, 
         distrax==0.1.9 torchrl==0.14.1 cpprb==11.0.0
     ../oracle-venv/bin/python scripts/record_oracles.py [name ...]
 
+rliable wants an older pandas than the others and is recorded from an environment of its own:
+
+    python -m venv ../rliable-venv && ../rliable-venv/bin/pip install rliable==1.2.0 "pandas<3"
+    ../rliable-venv/bin/python scripts/record_oracles.py interquartile_mean
+
 An entry is a function in `ORACLES` that returns its cases, each {"source", "inputs", "outputs"}; it becomes
 tests/fixtures/oracles/<name>.json. Inputs are seeded, so a second run changes nothing unless a package did.
 """
@@ -17,6 +22,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -410,6 +416,24 @@ def categorical_q_learning() -> Iterable[Case]:
     return [case(*recorded) for recorded in q_learning()]
 
 
+def interquartile_mean() -> Iterable[Case]:
+    """Runs by tasks: one task of five runs, as in a row of the zoo's table, several tasks, and scores with ties."""
+    from rliable import library, metrics
+
+    rng = np.random.default_rng(21)
+    tied = np.array([500.0, 500.0, 500.0, 500.0, 321.97])[:, None]
+    shapes = [(5, 1), (10, 1), (5, 3), (7, 4)]
+    repetitions = 50_000
+    for scores in [tied, *(100 * rng.normal(size=shape) + 50 * rng.normal(size=shape[1]) for shape in shapes)]:
+        random = np.random.RandomState(0)
+        point, interval = library.get_interval_estimates(
+            {"agent": scores}, lambda x: np.array([metrics.aggregate_iqm(x)]), reps=repetitions, random_state=random
+        )
+        inputs = {"scores": scores, "repetitions": repetitions}
+        outputs = {"iqm": float(point["agent"][0]), "interval": interval["agent"][:, 0]}
+        yield case("rliable library.get_interval_estimates with metrics.aggregate_iqm", inputs, outputs)
+
+
 ORACLES: dict[str, Callable[[], Iterable[Case]]] = {
     "gae": gae,
     "vtrace": vtrace,
@@ -430,14 +454,17 @@ ORACLES: dict[str, Callable[[], Iterable[Case]]] = {
     "categorical_q_learning": categorical_q_learning,
     "mpo": mpo,
     "naf": naf,
+    "interquartile_mean": interquartile_mean,
 }
-PACKAGES = ("numpy", "torch", "jax", "rlax", "distrax", "stable-baselines3", "torchrl", "cpprb", "scipy")
+PACKAGES = ("numpy", "torch", "jax", "rlax", "distrax", "stable-baselines3", "torchrl", "cpprb", "scipy", "rliable")
 
 
 def main(names: list[str]) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
-    versions = {package: version(package).split("+")[0] for package in PACKAGES}
-    for name in names or ORACLES:
+    installed = [package for package in PACKAGES if find_spec(package.replace("-", "_"))]
+    versions = {package: version(package).split("+")[0] for package in installed}
+    here = [name for name in ORACLES if (name == "interquartile_mean") == ("rliable" in versions)]
+    for name in names or here:
         cases = list(ORACLES[name]())
         document = {"recorded_by": "scripts/record_oracles.py", "versions": versions, "cases": cases}
         text = json.dumps(document, allow_nan=False)

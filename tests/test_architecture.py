@@ -37,6 +37,7 @@ LAYERS = {
     "rl_training.experiment": 4,
     "rl_training.contrib": 5,
     "rl_training.api": 5,
+    "rl_training.zoo": 5,
     "rl_training.cli": 6,
     "rl_training.__main__": 6,
 }

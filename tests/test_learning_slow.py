@@ -1,11 +1,13 @@
-"""One seed of each fast preset reaches the floor of its row, by the rule of `scripts/check_learning.py`."""
+"""One seed of each fast preset reaches the floor of its row, by the rule of the zoo."""
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+
+from rl_training.zoo.manifest import load_manifest
+from rl_training.zoo.runs import EPISODES, Job, stored_score, train_and_score
 
 FAST_PRESETS = (
     "ppo/cartpole",
@@ -21,13 +23,12 @@ FAST_PRESETS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", FAST_PRESETS)
-def test_one_seed_reaches_the_floor(preset: str, tmp_path: Path, project_root: Path) -> None:
-    spec = importlib.util.spec_from_file_location("check_learning", project_root / "scripts" / "check_learning.py")
-    assert spec is not None and spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+def test_one_seed_reaches_the_floor(preset: str, tmp_path: Path) -> None:
+    (entry,) = load_manifest("classic").select([preset])
+    job = Job(entry, 0, str(tmp_path))
 
-    score = script.train_and_score(preset, 0, str(tmp_path))
+    train_and_score(job)
 
-    assert score["episodes"] == script.EPISODES == 100
-    assert score["mean_return"] >= script.floor_of(preset)
+    score = stored_score(job)
+    assert score is not None and score["episodes"] == EPISODES == 100
+    assert entry.row.floor is not None and score["mean_return"] >= entry.row.floor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -103,12 +104,12 @@ def test_wheel_holds_every_module_preset_and_the_typing_marker(built: Built) -> 
     with zipfile.ZipFile(built.wheel) as archive:
         names = set(archive.namelist())
         sizes = {item.filename: item.file_size for item in archive.infolist()}
-    presets = packaged_files(".yaml")
-    assert presets, "the package has no presets"
+    presets = packaged_files(".yaml") | packaged_files(".json") | packaged_files(".md")
+    assert "rl_training/assets/zoo/README.md" in presets and "rl_training/assets/configs/ppo/cartpole.yaml" in presets
     assert presets | packaged_files(".py") | {"rl_training/py.typed"} <= names
     for preset in presets:
         assert sizes[preset] == (SOURCE.parent / preset).stat().st_size
-    assert not [name for name in names if name.startswith(("tests/", "configs/", "examples/"))]
+    assert not [name for name in names if name.startswith(("tests/", "configs/", "zoo/", "examples/"))]
 
 
 def test_sdist_holds_the_real_presets_and_no_link(built: Built) -> None:
@@ -118,14 +119,16 @@ def test_sdist_holds_the_real_presets_and_no_link(built: Built) -> None:
     links = [member.name for member in members if member.issym() or member.islnk()]
     assert links == []
     files = {member.name for member in members if member.isfile()}
-    for name in packaged_files(".yaml") | packaged_files(".py") | {"rl_training/py.typed"}:
+    suffixes = (".yaml", ".json", ".md", ".py")
+    for name in set().union(*map(packaged_files, suffixes)) | {"rl_training/py.typed"}:
         assert f"{top}/src/{name}" in files
     assert f"{top}/LICENSE" in files
     assert f"{top}/pyproject.toml" in files
 
 
-def test_root_configs_is_a_view_of_the_packaged_presets() -> None:
-    assert (ROOT / "configs").resolve() == (SOURCE / "assets" / "configs").resolve()
+@pytest.mark.parametrize("name", ["configs", "zoo"])
+def test_root_folder_is_a_view_of_the_packaged_one(name: str) -> None:
+    assert (ROOT / name).resolve() == (SOURCE / "assets" / name).resolve()
 
 
 def test_installed_package_validates_every_preset_outside_the_checkout(installed: Installed) -> None:
@@ -163,6 +166,16 @@ def test_installed_program_answers_as_module_and_as_command(installed: Installed
     as_command = run(installed.command, "--version", cwd=installed.elsewhere)
     assert expected_version() in as_module
     assert as_module == as_command
+
+
+def test_installed_zoo_lists_its_manifests_and_bands_far_from_the_checkout(installed: Installed) -> None:
+    listed = run(installed.command, "zoo", "list", "--json", cwd=installed.elsewhere)
+    assert {line["name"] for line in json.loads(listed)} == {"atari", "box2d", "classic", "mujoco"}
+    words = ("zoo", "run", "classic", "--only", "ppo/cartpole", "--dry-run")
+    planned = run(installed.command, *words, cwd=installed.elsewhere)
+    assert "5 of 5 runs to do" in planned
+    program = "from rl_training.zoo.band import band_path; print(band_path('ppo/cartpole').is_file())"
+    assert run(installed.python, "-c", program, cwd=installed.elsewhere).strip() == "True"
 
 
 def test_version_is_written_in_one_place(installed: Installed) -> None:

@@ -30,6 +30,8 @@ from rl_training.command_line.options import (
     TotalTimesteps,
     Which,
 )
+from rl_training.command_line.zoo import check as check_command
+from rl_training.command_line.zoo import zoo
 from rl_training.errors import ConfigError, RLTrainingError
 
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(lists, name="list")
+app.add_typer(zoo, name="zoo")
+check = app.command("check")(check_command)
 
 
 def _print_version(wanted: bool) -> None:

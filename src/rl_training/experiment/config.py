@@ -75,7 +75,7 @@ def _read(source: str | Path | Mapping[str, Any] | TrainConfig) -> tuple[str | N
     if isinstance(source, (Mapping, TrainConfig)):
         return None, Document(source, {})
     text = str(source)
-    shown = _shown_path(text)
+    shown = shown_path(text)
     is_file = os.path.isfile(text)
     preset = _presets().get(_preset_name(text))
     # A file's own name wins over the preset that its path spells, a preset's name over a file without suffix.
@@ -89,7 +89,7 @@ def _read(source: str | Path | Mapping[str, Any] | TrainConfig) -> tuple[str | N
     raise ConfigError(f"{shown}: {problem}{hint} (`rl-training list configs` shows the presets)")
 
 
-def _shown_path(text: str) -> str:
+def shown_path(text: str) -> str:
     """A path is cut at its beginning: the name of the file is what tells it apart."""
     text = "".join(character for character in text if character.isprintable())
     return text if len(text) <= LONGEST_PATH else "..." + text[-LONGEST_PATH:]

@@ -14,7 +14,7 @@ from rl_training.experiment.config import load_config
 from rl_training.runtime.checkpoint import best_checkpoint, latest_checkpoint, list_checkpoints
 from rl_training.runtime.evaluation import EvalResult
 from rl_training.runtime.metric_lines import Line, read_metrics
-from rl_training.runtime.run_directory import list_runs, open_run_directory
+from rl_training.runtime.run_directory import list_runs, open_run_directory, run_status
 from rl_training.runtime.workflows import TrainResult, evaluate_checkpoint, resume, train
 
 Source = str | Path | Mapping[str, Any] | TrainConfig
@@ -39,7 +39,7 @@ class RunRecord:
     @property
     def status(self) -> str:
         """running, finished, interrupted or failed; interrupted also when the process died without a word."""
-        return next(run.status for run in list_runs(self.path.parent) if run.name == self.name)
+        return run_status(self.path)
 
     @property
     def env_steps(self) -> int:

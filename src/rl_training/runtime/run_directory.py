@@ -31,6 +31,7 @@ __all__ = [
     "is_run_directory",
     "list_runs",
     "open_run_directory",
+    "run_status",
 ]
 
 Status = Literal["running", "finished", "interrupted", "failed"]
@@ -185,6 +186,11 @@ def list_runs(output_dir: str | Path) -> list[RunSummary]:
         return []
     runs = [_summarise(path) for path in folder.iterdir() if is_run_directory(path)]
     return sorted(runs, key=lambda run: (run.created, run.name), reverse=True)
+
+
+def run_status(path: str | Path) -> str:
+    """running, finished, interrupted or failed; interrupted also when the process died without a word."""
+    return _summarise(Path(path)).status
 
 
 def _summarise(path: Path) -> RunSummary:

@@ -1,0 +1,255 @@
+"""`rl-training zoo`: benchmarks as lists, runs, tables and bands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rl_training.command_line.options import Json, Quiet
+from rl_training.command_line.output import print_json, print_text, show, stdout_reserved, table
+from rl_training.errors import ConfigError, RLTrainingError
+
+if TYPE_CHECKING:
+    from rl_training.zoo.manifest import Entry, Manifest
+
+RUNS = Path("runs/zoo")
+EXIT_RESUMABLE = 75
+
+zoo = typer.Typer(no_args_is_help=True, help="Benchmarks: presets with references, their runs, tables and bands.")
+
+Name = Annotated[
+    str,
+    typer.Argument(metavar="MANIFEST", help="Such as classic, atari/dqn_breakout, or a YAML file.", show_default=False),
+]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Seeds 0 to N-1 of every row.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only", metavar="WORD", help="A row, an algorithm or an env word; may be repeated.", show_default=False
+    ),
+]
+Long = Annotated[bool, typer.Option("--long", help="Include the rows that take hours.")]
+Fraction = Annotated[
+    float,
+    typer.Option("--budget-fraction", metavar="SHARE", help="Only this share of each budget, from its beginning."),
+]
+OutputDir = Annotated[Path, typer.Option("--output-dir", help="Where the run directories are.")]
+
+
+@zoo.command("list")
+def list_zoo(
+    manifest: Annotated[
+        str | None, typer.Argument(metavar="MANIFEST", help="Show its rows; without one, all manifests.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Manifests, or the rows of one."""
+    from rl_training.zoo.manifest import list_manifests, load_manifest
+
+    if manifest is not None:
+        _show_rows(load_manifest(manifest), as_json)
+        return
+    loaded = [load_manifest(name) for name in list_manifests()]
+    rows = [
+        {
+            "name": each.name,
+            "title": each.title,
+            "rows": len(each.entries),
+            "long": sum(e.row.long for e in each.entries),
+        }
+        for each in loaded
+    ]
+    if as_json:
+        print_json(rows)
+    else:
+        show(table(["manifest", "title", "rows", "of them long"], [list(row.values()) for row in rows], ["rows"]))
+
+
+def _show_rows(manifest: Manifest, as_json: bool) -> None:
+    if as_json:
+        print_json([_facts(entry) for entry in manifest.entries])
+        return
+    cells = []
+    for entry in manifest.entries:
+        row = entry.row
+        goal = f"{row.floor:g} / {row.bar:g}" if row.floor is not None else f"<= {row.must_stay_below:g}"
+        reference = "none" if row.reference is None else f"{row.reference:g}"
+        cells.append((entry.name, entry.environment, f"{row.budget:,}", goal, f"{reference} ({row.source})", row.long))
+    words = ["row", "env", "budget", "floor / bar", "reference", "long"]
+    show(table(words, [[*cell[:-1], "long" if cell[-1] else ""] for cell in cells], ["budget"]))
+
+
+def _facts(entry: Entry) -> dict[str, Any]:
+    return entry.row.model_dump() | {
+        "name": entry.name,
+        "algorithm": entry.algorithm,
+        "environment": entry.environment,
+        "total_timesteps": entry.preset.total_timesteps,
+    }
+
+
+@zoo.command("run")
+def run_zoo(
+    manifest: Name,
+    seeds: Seeds = 5,
+    only: Only = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, one thread each.")] = 2,
+    fraction: Fraction = 1.0,
+    long: Long = False,
+    output_dir: OutputDir = RUNS,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train every row and seed that is not done. Stop it at any time: the same command goes on."""
+    loaded, entries = _selected(manifest, only, long, fraction)
+
+    from rl_training.zoo.runs import Job, is_done
+
+    all_jobs = [Job(entry, seed, str(output_dir), fraction) for entry in entries for seed in range(seeds)]
+    ahead = [job for job in all_jobs if not is_done(job)]
+    if dry_run:
+        facts = [
+            {"row": job.entry.name, "seed": job.seed, "steps": job.stop, "run_dir": str(job.run_dir)} for job in ahead
+        ]
+        if as_json:
+            print_json(facts)
+        else:
+            lines = [f"{job.entry.name} seed {job.seed}: {job.stop:,} steps in {job.run_dir}" for job in ahead]
+            print_text("\n".join([*lines, f"{len(ahead)} of {len(all_jobs)} runs to do"]))
+        return
+
+    from rl_training.zoo.display import JobsDisplay
+    from rl_training.zoo.launching import launch
+
+    with (
+        stdout_reserved(as_json),
+        JobsDisplay(ahead, len(all_jobs) - len(ahead), enabled=False if quiet else None) as display,
+    ):
+        outcome = launch(ahead, jobs, display)
+    _show_table(loaded, entries, seeds, str(output_dir), fraction, as_json)
+    if outcome.stopped:
+        typer.echo("stopped and saved; the same command goes on", err=True)
+        raise typer.Exit(EXIT_RESUMABLE)
+    if outcome.failures:
+        name, why = next(iter(outcome.failures.items()))
+        more = f" (and {len(outcome.failures) - 1} more)" if len(outcome.failures) > 1 else ""
+        raise RLTrainingError(f"{name} failed: {why}{more}; the other runs are done")
+
+
+@zoo.command("table")
+def table_zoo(
+    manifest: Name,
+    seeds: Seeds = 5,
+    only: Only = None,
+    fraction: Fraction = 1.0,
+    long: Annotated[bool, typer.Option("--long/--no-long", help="With the rows that take hours.")] = True,
+    output_dir: OutputDir = RUNS,
+    write: Annotated[
+        Path | None, typer.Option("--write", metavar="DIR", help="Write Markdown, CSV, JSON and pictures there.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """What the seeds reached: mean, IQM with interval, time to the floor, reference and verdict. Trains nothing."""
+    loaded, entries = _selected(manifest, only, long, fraction)
+    made = _show_table(loaded, entries, seeds, str(output_dir), fraction, as_json)
+    if write is not None:
+        from rl_training.zoo.report import write_report
+
+        for path in write_report(loaded, entries, made, seeds, str(output_dir), write):
+            typer.echo(f"wrote {path}", err=True)
+
+
+@zoo.command("bands")
+def bands_zoo(
+    manifest: Name,
+    write: Annotated[Path, typer.Option("--write", metavar="DIR", help="Where `<algo>/<env>.json` files go.")],
+    seeds: Seeds = 5,
+    only: Only = None,
+    output_dir: OutputDir = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Make the bands that `check` uses, of every row whose seeds are all finished."""
+    _, entries = _selected(manifest, only, True, 1.0)
+
+    from rl_training.zoo.band import make_band, save_band
+    from rl_training.zoo.report import curves_of
+
+    written = []
+    for entry in entries:
+        curves = curves_of(entry, seeds, str(output_dir))
+        if len(curves) == seeds:
+            written.append(save_band(make_band(entry, curves), write))
+    if as_json:
+        print_json([str(path) for path in written])
+    else:
+        print_text("\n".join([*(f"wrote {path}" for path in written), f"{len(written)} of {len(entries)} rows"]))
+
+
+def check(
+    preset: Annotated[str, typer.Argument(metavar="PRESET", help="Such as ppo/cartpole.", show_default=False)],
+    budget_fraction: Annotated[
+        float, typer.Option("--budget-fraction", metavar="SHARE", help="Stop after this share of the preset's steps.")
+    ] = 1.0,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="One that the band was not made from, unless said.")
+    ] = None,
+    band: Annotated[Path | None, typer.Option("--band", help="A band file of your own.", show_default=False)] = None,
+    output_dir: Annotated[Path, typer.Option("--output-dir", help="Where the run directory is made.")] = Path("runs"),
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train a preset and fail (exit code 1) when its learning curve leaves the band of the stored seeds."""
+    check_fraction(budget_fraction)
+
+    from rl_training.zoo.checking import check_preset
+
+    with stdout_reserved(as_json):
+        result = check_preset(
+            preset,
+            seed=seed,
+            fraction=budget_fraction,
+            output_dir=str(output_dir),
+            band_file=band,
+            show=False if quiet else None,
+        )
+    if as_json:
+        print_json(result.summary())
+    if not result.verdict.passed:
+        raise RLTrainingError(result.sentence())
+    if not as_json:
+        print_text(result.sentence())
+
+
+def _selected(manifest: str, only: list[str] | None, long: bool, fraction: float) -> tuple[Manifest, tuple[Entry, ...]]:
+    """Everything that can be wrong with what was asked for is told here, before torch is imported."""
+    from rl_training.zoo.manifest import load_manifest
+
+    check_fraction(fraction)
+    loaded = load_manifest(manifest)
+    # The file of one row names it: no second word is needed to run it, however long it takes.
+    entries = loaded.select(only or (), long=long or len(loaded.entries) == 1)
+    if not entries:
+        raise ConfigError(f"{manifest}: all of its rows take hours; --long includes them, --only ROW runs one")
+    return loaded, entries
+
+
+def check_fraction(fraction: float) -> None:
+    if not 0 < fraction <= 1:
+        raise ConfigError(f"--budget-fraction: {fraction:g} has to be above 0 and at most 1")
+
+
+def _show_table(
+    manifest: Manifest, entries: tuple[Entry, ...], seeds: int, output_dir: str, fraction: float, as_json: bool
+) -> list[dict[str, Any]]:
+    from rl_training.zoo.table import COLUMNS, cells, make_table
+
+    made = make_table(entries, seeds, output_dir, fraction)
+    if as_json:
+        print_json(made)
+    else:
+        print_text(f"{manifest.title}, {seeds} seeds")
+        show(table(COLUMNS, [cells(line) for line in made], COLUMNS[1:9]))
+    return made

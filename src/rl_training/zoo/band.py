@@ -1,0 +1,150 @@
+"""Bands: where the learning curve of a preset lies, from stored seeds, and whether a new run stays inside.
+
+Compared is the mean of all evaluations so far, which a single evaluation of ten episodes cannot throw far. The band
+spans the seeds, wider by half its own width and by at least a fifth of the returns' range: then, of 125 runs held
+against the bands of the other four seeds of their preset, 5 left them, two of those with a score below their floor. A
+curve leaves the band when two evaluations in a row are outside, or the last one is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_training.errors import ConfigError
+from rl_training.runtime.durable_files import atomic_write_text, read_json
+from rl_training.zoo.curves import Curve, Numbers
+from rl_training.zoo.manifest import Entry, zoo_folder
+from rl_training.zoo.runs import same_settings, settings
+
+WIDER_BY_WIDTH, WIDER_BY_RANGE = 0.5, 0.2
+FEWEST_SEEDS = 3
+KEYS = ("name", "control", "seeds", "steps", "low", "high", "tells_from", "settings")
+
+
+@dataclass(frozen=True)
+class Band:
+    """Edges at env steps. `tells_from`: where an agent that learned nothing after its first evaluation would be out."""
+
+    name: str
+    control: bool
+    seeds: int
+    steps: Numbers
+    low: Numbers
+    high: Numbers
+    tells_from: int | None
+    settings: dict[str, Any]
+
+    def judge(self, curve: Curve) -> Verdict:
+        """A control leaves its band upwards, all others downwards: learning faster is no fault."""
+        curve = curve.until(self.steps[-1] * 1.001) if self.steps.size else curve
+        means = running_mean(curve.returns)
+        low = np.interp(curve.steps, self.steps, self.low)
+        high = np.interp(curve.steps, self.steps, self.high)
+        return Verdict(curve.steps, means, low, high, first_outside(means > high if self.control else means < low))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    steps: Numbers
+    means: Numbers
+    low: Numbers
+    high: Numbers
+    left_at: int | None  # index of the evaluation
+
+    @property
+    def passed(self) -> bool:
+        return self.left_at is None
+
+    def summary(self) -> dict[str, Any]:
+        points = zip(self.steps, self.means, self.low, self.high, strict=True)
+        return {
+            "passed": self.passed,
+            "left_at": None if self.left_at is None else int(self.steps[self.left_at]),
+            "curve": [[int(step), *(round(float(value), 3) for value in rest)] for step, *rest in points],
+        }
+
+
+def running_mean(returns: Numbers) -> Numbers:
+    return np.asarray(np.cumsum(returns) / np.arange(1, returns.size + 1))
+
+
+def first_outside(outside: np.ndarray[Any, Any]) -> int | None:
+    """The first of two in a row, or the last one."""
+    for index, value in enumerate(outside):
+        if value and (index == outside.size - 1 or outside[index + 1]):
+            return index
+    return None
+
+
+def make_band(entry: Entry, curves: Sequence[Curve]) -> Band:
+    """From the curves of stored seeds, evaluation by evaluation: those of a preset are made at about equal steps."""
+    count = min((curve.steps.size for curve in curves), default=0)
+    if len(curves) < FEWEST_SEEDS or not count:
+        raise ConfigError(
+            f"{entry.name}: a band needs {FEWEST_SEEDS} finished seeds with evaluations, {len(curves)} found"
+        )
+    steps = np.median([curve.steps[:count] for curve in curves], axis=0)
+    returns = np.stack([curve.returns[:count] for curve in curves])
+    means = np.stack([running_mean(row) for row in returns])
+    low, high = means.min(axis=0), means.max(axis=0)
+    # Where all seeds did the same all the time there is no range, and a hundredth of a return is no fault.
+    least = max(WIDER_BY_RANGE * (returns.max() - returns.min()), 0.01 * float(np.abs(returns).max()))
+    margin = np.maximum(WIDER_BY_WIDTH * (high - low), least)
+    low, high = low - margin, high + margin
+    control = entry.row.must_stay_below is not None
+    unlearned = np.full(count, returns[:, 0].min()) < low
+    tells = None if control else next((i for i in range(count - 1) if unlearned[i] and unlearned[i + 1]), None)
+    tells_from = None if tells is None else int(steps[tells + 1])
+    return Band(entry.name, control, len(curves), steps, low, high, tells_from, settings(entry.preset))
+
+
+def band_path(name: str, folder: Path | None = None) -> Path:
+    return (folder if folder is not None else zoo_folder() / "bands") / f"{name}.json"
+
+
+def save_band(band: Band, folder: Path) -> Path:
+    path = band_path(band.name, folder)
+    values = {key: getattr(band, key) for key in KEYS}
+    rounded = {key: [_round(float(number)) for number in values[key]] for key in ("steps", "low", "high")}
+    lines = [f" {json.dumps(key)}: {json.dumps((values | rounded)[key])}" for key in KEYS]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
+    except OSError as error:
+        raise ConfigError(f"--write {folder}: cannot be written ({error.strerror})") from None
+    return path
+
+
+def load_band(path: Path) -> Band:
+    data = read_json(path)
+    if not isinstance(data, dict) or set(data) != set(KEYS):
+        raise ConfigError(f"{path}: not a band; make one with `rl-training zoo bands`")
+    arrays = {key: np.asarray(data[key], np.float64) for key in ("steps", "low", "high")}
+    return Band(**(data | arrays))
+
+
+def band_of(entry_name: str, preset: Any, path: Path | None) -> Band:
+    """The packaged band of a preset, or that in a file; refused if the preset has changed since it was made."""
+    path = path if path is not None else band_path(entry_name)
+    if not path.is_file():
+        raise ConfigError(f"{entry_name}: no band at {path}; `rl-training zoo bands` makes one from finished seeds")
+    band = load_band(path)
+    if not same_settings(band.settings, preset):
+        raise ConfigError(f"{entry_name}: its settings changed since {path.name} was made; make it anew: zoo bands")
+    return band
+
+
+def _round(value: float) -> float:
+    """Five digits: a band is no finer than that."""
+    return (
+        value
+        if value == 0 or not math.isfinite(value)
+        else round(value, max(0, 4 - math.floor(math.log10(abs(value)))))
+    )

@@ -1,0 +1,124 @@
+"""All jobs at a glance, on stderr: a bar for each on a terminal, a line for each begin and end elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from time import monotonic
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from rl_training.runtime.console_view import format_duration
+from rl_training.runtime.metric_lines import clean_text
+from rl_training.zoo.runs import Job
+
+
+class Pace:
+    """How long a job takes, learned from those that ran; rows differ by orders of magnitude."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}  # whole job, by row
+
+    def learn(self, job: Job, seconds: float, share: float) -> None:
+        if share > 0.02:
+            self.seconds[job.entry.name] = seconds / share
+
+    def of(self, job: Job) -> float | None:
+        if job.entry.name in self.seconds:
+            return self.seconds[job.entry.name]
+        return sum(self.seconds.values()) / len(self.seconds) if self.seconds else None
+
+
+class JobsDisplay:
+    """`enabled`: None draws on a terminal and prints lines elsewhere, False is quiet."""
+
+    def __init__(self, jobs: Sequence[Job], done: int, *, enabled: bool | None = None, stream: TextIO | None = None):
+        self.stream = stream if stream is not None else sys.stderr
+        self.console = Console(file=self.stream, markup=False, emoji=False, highlight=False)
+        self.quiet = enabled is False
+        self.live: Live | None = None
+        if not self.quiet and self.console.is_terminal:
+            self.live = Live(console=self.console, auto_refresh=False, transient=True)
+        self.total, self.done, self.failed = len(jobs), done, 0
+        self.waiting = list(jobs)
+        self.running: dict[str, tuple[Job, float, int]] = {}  # job, begin, env steps
+        self.first_steps: dict[str, int] = {}
+        self.pace = Pace()
+        self.drawn = 0.0
+
+    def __enter__(self) -> JobsDisplay:
+        if self.live is not None:
+            self.live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def begin(self, job: Job) -> None:
+        self.waiting = [other for other in self.waiting if other.run_name != job.run_name]
+        self.running[job.run_name] = (job, monotonic(), 0)
+        if self.live is None:
+            self._say(f"begins {job.entry.name} seed {job.seed}: {job.stop:,} steps")
+
+    def progress(self, job: Job, env_steps: int) -> None:
+        first = self.first_steps.setdefault(job.run_name, env_steps)
+        begin = self.running[job.run_name][1]
+        self.running[job.run_name] = (job, begin, env_steps)
+        self.pace.learn(job, monotonic() - begin, (env_steps - first) / job.stop)
+
+    def end(self, job: Job, problem: str | None, *, failed: bool = False) -> None:
+        _, begin, _ = self.running.pop(job.run_name)
+        seconds = monotonic() - begin
+        self.done += problem is None
+        self.failed += failed
+        left = self.remaining()
+        ahead = f", about {format_duration(left)} to go" if left else ""
+        what = f"took {format_duration(seconds)}" if problem is None else problem
+        self._say(f"{job.entry.name} seed {job.seed}: {what} ({self.done} of {self.total} done{ahead})")
+
+    def tick(self) -> None:
+        if self.live is not None and monotonic() - self.drawn > 0.5:
+            self.drawn = monotonic()
+            self.live.update(self.render(), refresh=True)
+
+    def remaining(self) -> float | None:
+        """Seconds until all is done, as far as the pace is known."""
+        whole = [self.pace.of(job) for job in self.waiting]
+        for job, _, steps in self.running.values():
+            pace = self.pace.of(job)
+            whole.append(None if pace is None else pace * max(0.0, 1 - steps / job.stop))
+        if not whole or None in whole:
+            return None
+        return sum(value for value in whole if value is not None) / max(1, len(self.running))
+
+    def render(self) -> Group:
+        table = Table.grid(padding=(0, 2))
+        for justify in ("left", "left", "right", "right"):
+            table.add_column(justify=justify, no_wrap=True)
+        for job, begin, steps in self.running.values():
+            pace = self.pace.of(job)
+            left = None if pace is None else pace * max(0.0, 1 - steps / job.stop)
+            table.add_row(
+                Text(f"{job.entry.name} seed {job.seed}"),
+                ProgressBar(total=job.stop, completed=steps, width=30),
+                f"{steps:,} of {job.stop:,}",
+                f"{format_duration(monotonic() - begin)}, {format_duration(left) if left else '?'} left",
+            )
+        left_over = self.remaining()
+        words = f"{self.done} of {self.total} done, {len(self.running)} running, {len(self.waiting)} waiting"
+        words += f", {self.failed} failed" if self.failed else ""
+        words += f", about {format_duration(left_over)} to go" if left_over else ""
+        return Group(table, Text(words, "bold"))
+
+    def _say(self, text: str) -> None:
+        if not self.quiet:
+            self.console.print(Text(clean_text(text)), soft_wrap=True)

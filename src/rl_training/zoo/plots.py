@@ -1,0 +1,160 @@
+"""Learning curves and an overview of a table as PNG files. Needs matplotlib, the extra `plots`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rl_training.errors import ConfigError
+from rl_training.experiment.registry import ALGORITHMS
+from rl_training.zoo.curves import Curve, on_grid
+from rl_training.zoo.manifest import Entry
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Rows = Sequence[tuple[Entry, list[Curve]]]
+
+# Okabe and Ito's colours, told apart by eyes of every kind. An algorithm looks the same in every picture:
+# on-policy ones, which come first in the registry, are solid, the others dashed.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.2)))
+TWICE: Any = (0, (6, 1.5, 1, 1.5))  # the second preset of an algorithm on one env
+LOG_FROM = 4  # times the shortest budget: on a linear axis short runs would be a smudge at its left end
+STYLE: Any = {
+    "font.size": 11,
+    "axes.titlesize": 13,
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+}
+DOTS_PER_INCH = 110
+
+
+def picture_name(environment: str) -> str:
+    """`LunarLander-v3 (continuous)` -> `lunarlander-v3-continuous.png`."""
+    return re.sub(r"[^a-z0-9]+", "-", environment.lower()).strip("-") + ".png"
+
+
+def plot_environment(environment: str, rows: Rows, folder: Path) -> Path | None:
+    """The curves of every algorithm on one env: median over seeds, and the middle half of them. None without any."""
+    rows = _with_curves(rows)
+    if not rows:
+        return None
+    with _styled():
+        figure = _figure((8.2, 4.5))
+        axes = figure.subplots()
+        _draw_all(axes, rows)
+        axes.set_title(environment)
+        axes.set_xlabel("env steps")
+        axes.set_ylabel("mean return of an evaluation")
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+        return _save(figure, folder / picture_name(environment))
+
+
+def plot_overview(title: str, environments: Sequence[tuple[str, Rows]], path: Path) -> Path | None:
+    """All envs of a manifest in one picture."""
+    shown = [(environment, kept) for environment, rows in environments if (kept := _with_curves(rows))]
+    if not shown:
+        return None
+    columns = min(3, len(shown))
+    height = math.ceil(len(shown) / columns)
+    lines: dict[str, Any] = {}
+    with _styled():
+        figure = _figure((max(7.0, 4.4 * columns), 3.2 * height + 0.8))
+        for place, (environment, rows) in enumerate(shown, start=1):
+            axes = figure.add_subplot(height, columns, place)
+            for algorithm, line in _draw_all(axes, rows).items():
+                lines.setdefault(algorithm, line)
+            axes.set_title(environment)
+        names = sorted(lines, key=_number)
+        columns = min(8, len(names))
+        figure.legend([lines[name] for name in names], names, loc="outside lower center", ncols=columns)
+        figure.suptitle(f"{title}: median and middle half of the seeds, mean return over env steps")
+        return _save(figure, path)
+
+
+def _with_curves(rows: Rows) -> Rows:
+    return [(entry, curves) for entry, curves in rows if any(curve.steps.size for curve in curves)]
+
+
+def _styled() -> Any:
+    try:
+        import matplotlib
+    except ImportError:
+        raise ConfigError('plots need matplotlib: pip install "rl_training[plots]", or leave --write out') from None
+    return matplotlib.rc_context(STYLE)
+
+
+def _figure(size: tuple[float, float]) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)  # no window system is asked, whatever the user's settings are
+    return figure
+
+
+def _number(algorithm: str) -> int:
+    names = list(ALGORITHMS)
+    return names.index(algorithm) if algorithm in names else len(names)
+
+
+def _draw_all(axes: Axes, rows: Rows) -> dict[str, Any]:
+    """The line of each algorithm, for a legend."""
+    lines: dict[str, Any] = {}
+    for entry, curves in rows:
+        steps, values = on_grid(curves)
+        number = _number(entry.algorithm)
+        colour = COLOURS[number % len(COLOURS)]
+        twice = entry.algorithm in lines
+        dashes = TWICE if twice else DASHES[number // len(COLOURS) % len(DASHES)]
+        label = f"{entry.algorithm} ({entry.name.rpartition('/')[2]})" if twice else entry.algorithm
+        low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
+        axes.fill_between(steps, low, high, color=colour, alpha=0.16, linewidth=0)
+        (line,) = axes.plot(steps, middle, color=colour, linestyle=dashes, linewidth=1.9, label=label)
+        lines.setdefault(entry.algorithm, line)
+    bars = [entry.row.bar for entry, _ in rows if entry.row.bar is not None]
+    if bars:
+        # Bars of one env differ a little by algorithm and budget; one line for each would hide the curves.
+        axes.axhline(float(np.median(bars)), color="#333333", linestyle=(0, (2, 2)), linewidth=1.1, label="bar")
+    _step_axis(axes, [curve for _, curves in rows for curve in curves if curve.steps.size])
+    return lines
+
+
+def _step_axis(axes: Axes, curves: list[Curve]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+    ends = [float(curve.steps[-1]) for curve in curves]
+    if max(ends) > LOG_FROM * min(ends):
+        axes.set_xscale("log")
+        axes.set_xlim(min(float(curve.steps[0]) for curve in curves), max(ends) * 1.02)
+        axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0) if max(ends) < 50 * min(ends) else (1.0, 3.0)))
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.set_xlim(0, max(ends) * 1.02)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+
+
+def _short(steps: float) -> str:
+    return f"{steps / 1e6:g}M" if steps >= 1e6 else f"{steps / 1e3:g}k" if steps else "0"
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Without the date and the version: the same runs make the same file.
+    figure.savefig(path, dpi=DOTS_PER_INCH, metadata={"Software": None})
+    return path

@@ -1,0 +1,93 @@
+"""What `zoo table --write` leaves: a page, the figures as CSV and JSON, and the pictures."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from rl_training._version import __version__
+from rl_training.errors import ConfigError
+from rl_training.runtime.durable_files import atomic_write_text
+from rl_training.zoo.curves import Curve, read_curve
+from rl_training.zoo.manifest import Entry, Manifest
+from rl_training.zoo.plots import plot_environment, plot_overview
+from rl_training.zoo.runs import Job, stored_score
+from rl_training.zoo.table import Line, csv_text, markdown, protocols_text
+
+RULE = """Every preset was trained within its budget, and the LAST checkpoint of each seed evaluated. A row passes when
+at least 4 of 5 seeds reach the floor and the median reaches the bar; a control (an agent without what the task needs)
+passes when every seed stays below its ceiling. IQM is the interquartile mean with its 95 % stratified bootstrap
+interval. Steps and minutes to floor: median, over the seeds that got there, of the first evaluation during training at
+or above the floor (10 episodes on other seeds). Area: mean height of the evaluation curve. Minutes are wall time on
+one thread of a busy two-core machine."""
+
+
+def curves_of(entry: Entry, seeds: int, output_dir: str) -> list[Curve]:
+    """Of the finished seeds; none of a run whose settings are older than the preset."""
+    jobs = [Job(entry, seed, output_dir) for seed in range(seeds)]
+    return [read_curve(job.run_dir) for job in jobs if stored_score(job) is not None]
+
+
+def by_environment(
+    entries: Sequence[Entry], seeds: int, output_dir: str
+) -> list[tuple[str, list[tuple[Entry, list[Curve]]]]]:
+    found: dict[str, list[tuple[Entry, list[Curve]]]] = {}
+    for entry in entries:
+        found.setdefault(entry.environment, []).append((entry, curves_of(entry, seeds, output_dir)))
+    return list(found.items())
+
+
+def write_report(
+    manifest: Manifest, entries: Sequence[Entry], table: Sequence[Line], seeds: int, output_dir: str, folder: Path
+) -> list[Path]:
+    """`<manifest>.md`, `.csv`, `.json` and `.png`, and a picture for each env; gives back what was written."""
+    environments = by_environment(entries, seeds, output_dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        pictures = [plot_environment(name, rows, folder) for name, rows in environments]
+        made = [path for path in pictures if path is not None]
+        overview = plot_overview(manifest.title, environments, folder / f"{manifest.name}.png")
+        page = [
+            f"# {manifest.title}",
+            manifest.about,
+            f"Made by `rl-training zoo table {manifest.name} --write DIR`. {RULE}",
+        ]
+        page += [versions() + ".", markdown(table, seeds), "References:\n\n" + protocols_text(manifest, table)]
+        page += [f"![{path.stem}]({path.name})" for path in made]
+        files = {
+            folder / f"{manifest.name}.md": "\n\n".join(part.strip() for part in page if part) + "\n",
+            folder / f"{manifest.name}.csv": csv_text(table),
+            folder / f"{manifest.name}.json": json.dumps(strict(list(table)), indent=1) + "\n",
+        }
+        for path, text in files.items():
+            atomic_write_text(path, text)
+    except OSError as error:
+        raise ConfigError(f"--write {folder}: cannot be written ({error.strerror})") from None
+    return [*files, *([overview] if overview is not None else []), *made]
+
+
+def strict(value: Any) -> Any:
+    """Strict JSON: a number that is not finite becomes null."""
+    if isinstance(value, dict):
+        return {str(key): strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [strict(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def versions() -> str:
+    names = ("torch", "gymnasium", "numpy", "mujoco", "ale-py")
+    parts = [f"rl_training {__version__}", f"Python {platform.python_version()}"]
+    for name in names:
+        try:
+            parts.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    return ", ".join([*parts, platform.machine()])
+
+

@@ -1,0 +1,187 @@
+"""From stored runs to a table: what each row's seeds reached, beside its reference, with a verdict."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from rl_training.runtime.metric_lines import clean_text
+from rl_training.zoo.curves import Curve, read_curve
+from rl_training.zoo.manifest import Entry, Manifest, Row
+from rl_training.zoo.runs import EPISODES, FIRST_SEED, Job, Score, is_done, settings, stored_failure, stored_score
+from rl_training.zoo.statistics import bootstrap_interval, interquartile_mean, standard_error
+
+SHARE_OF_SEEDS_AT_FLOOR = 0.8
+LONGEST_VERDICT = 120
+
+Line = dict[str, Any]
+COLUMNS = (
+    "row", "env steps", "mean ± se", "IQM [95 %]", "median", "worst .. best", "steps to floor", "minutes to floor",
+    "area", "floor", "bar", "reference", "min/seed", "verdict",
+)  # fmt: skip
+CSV_COLUMNS = (
+    "name", "algorithm", "environment", "env_steps", "seeds", "mean", "standard_error", "iqm", "iqm_low", "iqm_high",
+    "median", "low", "high", "steps_to_floor", "minutes_to_floor", "seeds_that_reached_floor_in_training", "area",
+    "floor", "bar", "must_stay_below", "reference", "reference_steps", "source", "protocol", "minutes", "verdict",
+)  # fmt: skip
+
+
+def make_table(entries: Sequence[Entry], seeds: int, output_dir: str, fraction: float = 1.0) -> list[Line]:
+    return [_line_of(entry, [Job(entry, seed, output_dir, fraction) for seed in range(seeds)]) for entry in entries]
+
+
+def _line_of(entry: Entry, jobs: list[Job]) -> Line:
+    """Whole budgets are scored by 100 episodes; of a part, the last evaluation on the way is all there is."""
+    scores = [stored_score(job) if job.fraction >= 1 else _score_on_the_way(job) for job in jobs]
+    curves = [
+        read_curve(job.run_dir).until(job.stop) if score is not None else None
+        for job, score in zip(jobs, scores, strict=True)
+    ]
+    failures = {job.seed: why for job in jobs if (why := stored_failure(job)) is not None}
+    line = summarise(entry, scores, [curve for curve in curves if curve is not None], failures)
+    if jobs and jobs[0].fraction < 1 and "median" in line:
+        line["verdict"] = f"at {jobs[0].fraction:.0%} of the budget"
+    return line
+
+
+def _score_on_the_way(job: Job) -> Score | None:
+    if not is_done(job):
+        return None
+    curve = read_curve(job.run_dir).until(job.stop)
+    if not curve.steps.size:
+        return None
+    return {
+        "mean_return": float(curve.returns[-1]),
+        "env_steps": int(curve.steps[-1]),
+        "wall_seconds": float(curve.seconds[-1]),
+        "settings": settings(job.entry.preset),
+    }
+
+
+def passes(row: Row, returns: Sequence[float]) -> bool:
+    """At least four in five seeds at the floor, and the median at the bar; a control: every seed below its ceiling."""
+    if row.must_stay_below is not None:
+        return max(returns) <= row.must_stay_below
+    assert row.floor is not None and row.bar is not None
+    at_floor = sum(value >= row.floor for value in returns)
+    return at_floor >= SHARE_OF_SEEDS_AT_FLOOR * len(returns) and statistics.median(returns) >= row.bar
+
+
+def summarise(
+    entry: Entry, scores: Sequence[Score | None], curves: Sequence[Curve], failures: dict[int, str] | None = None
+) -> Line:
+    """A line of the table: the target, what the seeds reached, and the verdict."""
+    present = [score for score in scores if score is not None]
+    returns = [float(score["mean_return"]) for score in present]
+    about = entry.row.model_dump(exclude={"name", "long"}) | {
+        "name": entry.name,
+        "algorithm": entry.algorithm,
+        "environment": entry.environment,
+        "seeds": len(present),
+        "scores": returns,
+    }
+    if len(present) < len(scores) or not present:
+        verdict = f"{len(present)} of {len(scores)} seeds"
+        for seed, why in (failures or {}).items():
+            verdict += f"; seed {seed} failed: {why}"
+        return about | {"verdict": clean_text(verdict, LONGEST_VERDICT)}
+    interval = bootstrap_interval(returns)
+    return (
+        about
+        | {
+            "verdict": "pass" if passes(entry.row, returns) else "MISS",
+            "mean": statistics.fmean(returns),
+            "standard_error": standard_error(returns),
+            "iqm": interquartile_mean(returns),
+            "iqm_low": interval.low,
+            "iqm_high": interval.high,
+            "median": statistics.median(returns),
+            "low": min(returns),
+            "high": max(returns),
+            "env_steps": max(int(score["env_steps"]) for score in present),
+            "area": statistics.fmean(curve.area() for curve in curves) if curves else None,
+            "minutes": round(statistics.median(score["wall_seconds"] for score in present) / 60, 2),
+            "settings": present[0]["settings"],
+        }
+        | _time_to_floor(entry.threshold, curves)
+    )
+
+
+def _time_to_floor(threshold: float | None, curves: Sequence[Curve]) -> Line:
+    """Median over the seeds that got there of the first evaluation at the floor, in env steps and minutes."""
+    reached = [] if threshold is None else [(curve, curve.first_at(threshold)) for curve in curves]
+    found = [(curve.steps[index], curve.seconds[index] / 60) for curve, index in reached if index is not None]
+    return {
+        "steps_to_floor": statistics.median(float(steps) for steps, _ in found) if found else None,
+        "minutes_to_floor": round(statistics.median(float(minutes) for _, minutes in found), 2) if found else None,
+        "seeds_that_reached_floor_in_training": len(found),
+    }
+
+
+def cells(line: Line) -> list[str]:
+    """A line as text, in the order of `COLUMNS`."""
+    bars = [_short(line["floor"]), _short(line["bar"])]
+    if line["must_stay_below"] is not None:
+        bars = ["-", f"stay <= {_short(line['must_stay_below'])}"]
+    reference = _short(line["reference"]) if line["reference"] is not None else "none"
+    if line["reference_steps"] is not None:
+        reference += f" at {_steps(line['reference_steps'])}"
+    reference += f" ({line['source']})"
+    if "median" not in line:
+        return [line["name"], *[""] * 8, *bars, reference, "", line["verdict"]]
+    return [
+        line["name"],
+        f"{line['env_steps']:,}",
+        f"{_score(line['mean'])} ± {_score(line['standard_error'])}",
+        f"{_score(line['iqm'])} [{_score(line['iqm_low'])}, {_score(line['iqm_high'])}]",
+        _score(line["median"]),
+        f"{_score(line['low'])} .. {_score(line['high'])}",
+        "-" if line["steps_to_floor"] is None else f"{line['steps_to_floor']:,.0f}",
+        "-" if line["minutes_to_floor"] is None else f"{line['minutes_to_floor']:.1f}",
+        "-" if line["area"] is None else _score(line["area"]),
+        *bars,
+        reference,
+        f"{line['minutes']:.1f}",
+        line["verdict"],
+    ]
+
+
+def markdown(table: Sequence[Line], seeds: int, columns: Sequence[str] = COLUMNS) -> str:
+    chosen = [COLUMNS.index(column) for column in columns]
+    rows = ["| " + " | ".join(columns) + " |", "| --- " * len(columns) + "|"]
+    for line in table:
+        texts = cells(line)
+        rows.append("| " + " | ".join(texts[index].replace("|", "/") for index in chosen) + " |")
+    rule = f"{seeds} seeds, {EPISODES} deterministic episodes each, reset seeds from {FIRST_SEED}."
+    return "\n".join(rows) + f"\n\n{rule}\n"
+
+
+def protocols_text(manifest: Manifest, table: Sequence[Line]) -> str:
+    used = {line["protocol"] for line in table}
+    return "".join(f"- **{name}**: {text}\n" for name, text in manifest.protocols.items() if name in used)
+
+
+def csv_text(table: Sequence[Line]) -> str:
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: line.get(key) for key in CSV_COLUMNS} for line in table)
+    return buffer.getvalue()
+
+
+def _score(value: float) -> str:
+    if not math.isfinite(value):
+        return "-"
+    return f"{value:.1f}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}" if abs(value) < 1e6 else f"{value:,.0f}"
+
+
+def _steps(steps: int) -> str:
+    return f"{steps / 1e6:g}M" if steps >= 1_000_000 else f"{steps / 1e3:g}k"

@@ -1,0 +1,149 @@
+"""Bands: made from seeds, kept by a sound run, left by one whose loss is broken."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cli_helpers import call
+from rl_training.algorithms import ppo
+from rl_training.errors import ConfigError
+from rl_training.zoo.band import band_of, first_outside, load_band, make_band, save_band
+from rl_training.zoo.checking import Check
+from rl_training.zoo.manifest import list_manifests, load_manifest, zoo_folder
+from rl_training.zoo.report import curves_of
+from rl_training.zoo.runs import Job, train_and_score
+from zoo_helpers import STEPS, curve, entry_of, install_env, preset, write_manifest
+
+LEARNS = [curve([1, 2, 3, 4], [0.0, 50.0 + seed, 100.0, 100.0]) for seed in range(5)]
+
+
+def test_band_spans_the_running_means_of_the_seeds_with_a_margin() -> None:
+    band = make_band(entry_of(), LEARNS)
+    assert band.steps.tolist() == [1, 2, 3, 4] and band.seeds == 5 and not band.control
+    margin = 20.0  # a fifth of the range of 100, more than half the width of 2
+    np.testing.assert_allclose(band.low, np.array([0.0, 25.0, 50.0, 62.5]) - margin)
+    np.testing.assert_allclose(band.high, np.array([0.0, 27.0, 154 / 3, 254 / 4]) + margin)
+    assert all(band.judge(each).passed for each in LEARNS)
+
+
+def test_a_curve_leaves_its_band_below_and_a_control_above() -> None:
+    band = make_band(entry_of(), LEARNS)
+    never, at_once = curve([1, 2, 3, 4], [0.0] * 4), curve([1, 2, 3, 4], [100.0] * 4)
+    assert band.judge(never).left_at == 1 and band.tells_from == 3
+    assert band.judge(at_once).passed, "learning faster is no fault"
+    assert band.judge(never.until(1)).passed, "at the beginning nobody has learned anything"
+    control = make_band(
+        entry_of("ppo/cartpole_masked", floor=None, bar=None, must_stay_below=150), [curve([1, 2], [40, 45])] * 3
+    )
+    assert control.judge(curve([1, 2], [0, 0])).passed and not control.judge(curve([1, 2], [40, 500])).passed
+
+
+def test_a_check_that_ends_too_early_to_tell_says_so() -> None:
+    band = make_band(entry_of(), LEARNS)
+    sentences = [
+        Check("ppo/cartpole", 5, stop, Path("runs/x"), band, band.judge(LEARNS[0].until(stop))).sentence()
+        for stop in (2, 4)
+    ]
+    assert sentences[0].endswith("too early to tell, an agent that learns nothing is outside only from step 3")
+    assert sentences[1] == (
+        "ppo/cartpole seed 5: inside its band up to step 4: mean return so far 62.5, band 42.5 to 83.5"
+    )
+
+
+@pytest.mark.parametrize(
+    ("outside", "expected"),
+    [([0, 0, 0], None), ([0, 1, 0, 0], None), ([0, 1, 1, 0], 1), ([0, 1, 0, 1], 3), ([], None)],
+)
+def test_one_evaluation_outside_is_chance_two_in_a_row_or_the_last_are_not(
+    outside: list[int], expected: int | None
+) -> None:
+    assert first_outside(np.array(outside, bool)) == expected
+
+
+def test_band_needs_seeds_and_survives_its_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs 3 finished seeds with evaluations, 2 found"):
+        make_band(entry_of(), LEARNS[:2])
+    band = make_band(entry_of(), LEARNS)
+    path = save_band(band, tmp_path)
+    assert path == tmp_path / "ppo" / "cartpole.json" and path.stat().st_size < 5_000
+    read = load_band(path)
+    np.testing.assert_allclose(read.low, band.low, rtol=1e-4)
+    assert (read.tells_from, read.seeds, read.settings) == (band.tells_from, 5, band.settings)
+    with pytest.raises(ConfigError, match=r"its settings changed since cartpole\.json was made"):
+        band_of("ppo/cartpole", entry_of("a2c/cartpole").preset, path)
+    with pytest.raises(ConfigError, match=r"no band at .*zoo bands"):
+        band_of("ppo/none", entry_of().preset, None)
+    path.write_text("{}")
+    with pytest.raises(ConfigError, match="not a band"):
+        load_band(path)
+
+
+def test_packaged_bands_belong_to_the_presets_as_they_are() -> None:
+    entries = {entry.name: entry for name in list_manifests() for entry in load_manifest(name).entries}
+    paths = sorted((zoo_folder() / "bands").rglob("*.json"))
+    assert len(paths) >= 20
+    for path in paths:
+        name = path.relative_to(zoo_folder() / "bands").with_suffix("").as_posix()
+        band = band_of(name, entries[name].preset, None)
+        assert band.name == name and band.seeds >= 5
+        assert (band.low < band.high).all() and (np.diff(band.steps) > 0).all()
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A preset and its band, made by the command from three seeds that were trained here."""
+    folder = tmp_path_factory.mktemp("tiny")
+    with pytest.MonkeyPatch.context() as patch:
+        install_env(folder / "env", patch)
+        manifest = write_manifest(folder, {"quick": preset()})
+        (entry,) = load_manifest(manifest).entries
+        for seed in range(3):
+            train_and_score(Job(entry, seed, str(folder / "runs")))
+        written = call(
+            "zoo", "bands", manifest, "--seeds", 3, "--output-dir", folder / "runs", "--write", folder, "--json"
+        )
+        assert written.json == [str(folder / "quick.json")]
+        assert len(curves_of(entry, 3, str(folder / "runs"))) == 3
+    return folder / "quick.yaml", folder / "quick.json"
+
+
+def check(tiny: tuple[Path, Path], tmp_path: Path, *options: Any) -> Any:
+    return call("check", tiny[0], "--band", tiny[1], "--output-dir", tmp_path / "runs", "--quiet", *options)
+
+
+def test_a_sound_run_passes_the_check(
+    tiny: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_env(tmp_path / "env", monkeypatch)
+    outcome = check(tiny, tmp_path, "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["passed"] and outcome.json["seed"] == 3, "a seed that the band was not made from"
+    assert [point[0] for point in outcome.json["curve"]] == list(range(256, STEPS + 1, 256))
+    part = check(tiny, tmp_path, "--budget-fraction", 0.5, "--seed", 3, "--json").json
+    assert part["curve"] == outcome.json["curve"][:4], "the beginning of the same run, not a shortened one"
+    nothing = check(tiny, tmp_path, "--budget-fraction", 0.01)
+    assert nothing.code == 2 and "before the first evaluation" in nothing.err
+
+
+def test_a_broken_loss_fails_the_check(
+    tiny: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_env(tmp_path / "env", monkeypatch)
+    sound = ppo.ppo_policy_loss
+    monkeypatch.setattr(ppo, "ppo_policy_loss", lambda *arguments: -sound(*arguments))
+    outcome = check(tiny, tmp_path)
+    assert outcome.code == 1 and outcome.out == ""
+    assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1 and "left its band at step" in outcome.err
+    report = check(tiny, tmp_path, "--json")
+    assert report.code == 1 and json.loads(report.out)["passed"] is False
+
+
+def test_checking_a_preset_without_a_band_is_one_line(tmp_path: Path) -> None:
+    outcome = call("check", "sac/hopper", "--output-dir", tmp_path / "runs")
+    assert outcome.code == 2 and "no band" in outcome.err and outcome.err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,184 @@
+"""The zoo's manifests: real files, real presets, and one clear line for everything that can be wrong with one."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli_helpers import call
+from rl_training.errors import ConfigError
+from rl_training.experiment.config import list_presets, load_config
+from rl_training.experiment.registry import algorithm_names
+from rl_training.zoo.manifest import list_manifests, load_manifest, zoo_folder
+from zoo_helpers import preset, row, write_manifest
+
+CARTPOLE = "configs/ppo/cartpole.yaml"
+
+
+def test_root_zoo_is_a_view_of_the_packaged_one(project_root: Path) -> None:
+    assert (project_root / "zoo").resolve() == zoo_folder().resolve()
+    assert (project_root / "zoo" / "README.md").is_file()
+    for name in ("benchmark", "dqn_breakout", "ppo_breakout", "recurrent_ppo_breakout"):
+        assert (project_root / "zoo" / "atari" / f"{name}.yaml").is_file()
+
+
+def test_every_manifest_parses_and_points_to_real_configs(project_root: Path) -> None:
+    assert list_manifests() == ["atari", "box2d", "classic", "mujoco"]
+    for path in sorted((project_root / "zoo").rglob("*.yaml")):
+        data = yaml.safe_load(path.read_text())
+        assert isinstance(data, dict), path
+        for raw in data.get("rows", [data]):
+            if isinstance(raw, str):
+                assert (path.parent / raw).is_file()
+            else:
+                assert (project_root / raw["config"]).is_file(), raw["config"]
+        for entry in load_manifest(path).entries:
+            assert entry.preset == load_config(entry.name)
+            assert entry.preset.algo == entry.name.split("/")[0]
+            assert entry.preset.total_timesteps <= entry.row.budget
+
+
+def test_every_packaged_preset_has_a_row_and_every_algorithm_a_preset() -> None:
+    rows = [entry.name for name in list_manifests() for entry in load_manifest(name).entries]
+    assert len(rows) == len(set(rows))
+    mine = {name for name in list_presets() if name.split("/")[0] in algorithm_names()}
+    assert mine - set(rows) == set()
+    assert {name.split("/")[0] for name in rows} == set(algorithm_names())
+
+
+def test_a_manifest_is_found_by_name_by_path_and_far_from_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for source in ("atari", "zoo/atari", "zoo/atari/benchmark.yaml", "atari/benchmark"):
+        assert load_manifest(source).name == "atari"
+    (one,) = load_manifest("zoo/atari/dqn_breakout.yaml").entries
+    assert one in load_manifest("atari").entries
+    with pytest.raises(ConfigError, match=r"clasic: no such manifest, did you mean classic\?"):
+        load_manifest("clasic")
+    with pytest.raises(ConfigError, match="no such manifest"):
+        load_manifest("../configs/ppo/cartpole")
+
+
+def test_rows_are_chosen_by_name_algorithm_or_env_and_long_ones_only_when_named() -> None:
+    box2d = load_manifest("box2d")
+    assert {entry.algorithm for entry in box2d.select(["ppo", "dqn"])} == {"ppo", "dqn"}
+    assert {entry.environment for entry in box2d.select(["lunarlander"])} == {"LunarLander-v3"}
+    assert not any(entry.row.long for entry in box2d.select())
+    assert [entry.name for entry in box2d.select(["sac/lunarlander_continuous"])] == ["sac/lunarlander_continuous"]
+    assert box2d.select(["sac"]) == () and len(box2d.select(["sac"], long=True)) == 1
+    with pytest.raises(ConfigError, match=r"--only pppo: no such row in box2d, did you mean ppo\?"):
+        box2d.select(["pppo"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"config": "configs/ppo/cartpoel.yaml"}, r"row 1: config: .*did you mean ppo/cartpole\?"),
+        ({"config": "configs/../../etc/passwd"}, "row 1: config: .*no such preset or file"),
+        ({"flor": 3}, r"row 1: flor: unknown key, did you mean floor\?"),
+        ({"budget": 0}, "row 1: budget: 0 is not valid, expected integer >= 1"),
+        ({"budget": 99_999}, "total_timesteps 100,000 is over its budget of 99,999"),
+        ({"floor": 1.0}, "the floor is not above the bar"),
+        ({"bar": None}, "floor and bar are both needed"),
+        ({"must_stay_below": 150}, "either floor and bar, or must_stay_below"),
+        ({"protocol": "guess"}, "protocol 'guess' is not described, protocols has exact"),
+        ({"source": ""}, "source: '' is not valid, expected text not empty"),
+        ({"reference": "good"}, "reference: 'good' is not valid, expected number or null"),
+    ],
+)
+def test_a_bad_row_is_one_line_before_anything_runs(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = write_manifest(tmp_path, {}, [row(CARTPOLE) | changes])
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_manifest(path)
+    assert "\n" not in str(caught.value)
+    outcome = call("zoo", "run", path, "--output-dir", tmp_path / "runs")
+    assert outcome.code == 2 and outcome.err.startswith("error: ") and outcome.err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ({"title": "x", "protocols": {}, "rows": []}, "rows: .* is not valid"),
+        ({"title": "x", "protocols": {}}, "rows: missing"),
+        ({"title": "x", "protocols": {}, "rows": [3]}, "row 1: 3 is not a mapping"),
+        ({"title": "x", "protocols": {}, "rows": ["gone.yaml"]}, r"row 1 \(gone.yaml\): cannot be read"),
+        ({"titel": "x", "protocols": {}, "rows": [1]}, "title: missing|titel: unknown key"),
+        ({"title": "x", "protocols": {"exact": ""}, "rows": [row(CARTPOLE)] * 2}, "ppo/cartpole appears twice"),
+    ],
+)
+def test_a_bad_manifest_is_one_line(text: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(json.dumps(text))
+    with pytest.raises(ConfigError, match=message):
+        load_manifest(path)
+
+
+@pytest.mark.parametrize("share", ["0", "-0.5", "1.5", "nan"])
+def test_a_share_of_the_budget_lies_between_0_and_1(share: str, tmp_path: Path) -> None:
+    for command in (["zoo", "run", "classic"], ["zoo", "table", "classic"], ["check", "ppo/cartpole"]):
+        outcome = call(*command, "--budget-fraction", share, "--output-dir", tmp_path / "runs")
+        assert outcome.code == 2 and "--budget-fraction" in outcome.err
+
+
+def test_own_presets_lie_beside_their_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_manifest(tmp_path / "mine", {"quick": preset(), "other": preset(num_envs=16)})
+    monkeypatch.chdir(tmp_path)
+    loaded = load_manifest(path)
+    assert [(entry.name, entry.preset.num_envs) for entry in loaded.entries] == [("quick", 8), ("other", 16)]
+
+
+def test_list_shows_manifests_and_rows() -> None:
+    listed = {line["name"]: line for line in call("zoo", "list", "--json").json}
+    assert set(listed) == {"atari", "box2d", "classic", "mujoco"}
+    rows = call("zoo", "list", "mujoco", "--json").json
+    assert listed["mujoco"]["rows"] == len(rows) == 6
+    assert {line["environment"] for line in rows} == {"HalfCheetah-v5", "Hopper-v5"}
+    shown = call("zoo", "list", "classic")
+    assert shown.code == 0 and "ppo/cartpole" in shown.out and "475 / 495" in shown.out
+    planned = call("zoo", "run", "classic", "--only", "ppo/cartpole", "--seeds", 2, "--dry-run", "--json").json
+    assert [(job["row"], job["seed"], job["steps"]) for job in planned] == [
+        ("ppo/cartpole", 0, 100_000),
+        ("ppo/cartpole", 1, 100_000),
+    ]
+
+
+def run_script(path: Path, *words: str, monkeypatch: pytest.MonkeyPatch) -> int | str | None:
+    monkeypatch.setattr(sys, "argv", [str(path), *words])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(path), run_name="__main__")
+    return end.value.code
+
+
+def test_scripts_are_thin_calls_on_the_same_code(
+    project_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    zoo, learning = (project_root / "scripts" / f"{name}.py" for name in ("benchmark_zoo", "check_learning"))
+    for words in (("list",), ("--list",), ()):
+        assert run_script(zoo, *words, monkeypatch=monkeypatch) == 0 and "classic" in capsys.readouterr().out
+    words = ("run", "atari/ppo_breakout", "--seeds", "1", "--dry-run")
+    assert run_script(zoo, *words, monkeypatch=monkeypatch) == 0
+    assert "ppo/breakout_atari seed 0: 10,000,000 steps" in capsys.readouterr().out
+
+    words = ("--only", "ppo/cartpole", "--only", "sac/lunarlander_continuous", "--table", "--output-dir", "none")
+    assert run_script(learning, *words, monkeypatch=monkeypatch) == 1, "no row passes without a run"
+    table = capsys.readouterr().out
+    assert table.count("0 of 5 seeds") == 2 and "| sac/lunarlander_continuous |" in table
+    assert "no such row" in str(run_script(learning, "--only", "ppo/cartpoel", monkeypatch=monkeypatch))
+
+
+def test_readme_names_the_layout_and_the_commands(project_root: Path) -> None:
+    readme = (project_root / "README.md").read_text() + (project_root / "zoo" / "README.md").read_text()
+    for word in (
+        "zoo/atari/benchmark.yaml", "zoo/classic", "zoo/box2d", "zoo/mujoco", "scripts/benchmark_zoo.py",
+        "rl-training zoo list", "rl-training zoo run", "rl-training zoo table", "rl-training check",
+    ):  # fmt: skip
+        assert word in readme, word

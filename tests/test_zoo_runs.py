@@ -1,0 +1,199 @@
+"""Benchmarks that are run: skipped, resumed, killed, broken in one place, cut short; the table is the same."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli_helpers import call, start_process, wait_for
+from rl_training.runtime.checkpoint import list_checkpoints, read_manifest
+from rl_training.runtime.metric_lines import read_metrics, without_wall_clock
+from rl_training.runtime.run_directory import run_status
+from rl_training.zoo.manifest import load_manifest
+from rl_training.zoo.runs import Job, Stopped, is_done, stored_failure, stored_score, train_and_score
+from zoo_helpers import STEPS, install_env, preset, row, write_manifest
+
+CLOCK = ("minutes", "minutes_to_floor")
+
+
+@pytest.fixture(autouse=True)
+def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_env(tmp_path / "env", monkeypatch)
+
+
+def job_of(manifest: Path, seed: int = 0, fraction: float = 1.0, runs: str = "runs") -> Job:
+    return Job(load_manifest(manifest).entries[0], seed, str(manifest.parent / runs), fraction)
+
+
+def without_clock(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in line.items() if key not in CLOCK} for line in table]
+
+
+def lines_of(job: Job) -> list[dict[str, Any]]:
+    return [without_wall_clock(line) for line in read_metrics(job.run_dir)]
+
+
+def test_a_seed_is_trained_scored_by_the_rule_and_kept(tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, {"quick": preset()})
+    job, seen = job_of(manifest), []
+
+    def watch(env_steps: int) -> bool:
+        seen.append(env_steps)
+        return True
+
+    train_and_score(job, watch)
+    score = stored_score(job)
+    assert score is not None and score["episodes"] == 100 and score["env_steps"] == seen[-1] == STEPS
+    assert score["mean_return"] == 1.0, "the task is learned"
+    before = (job.run_dir / "score.json").stat().st_mtime_ns
+    train_and_score(job, watch)
+    assert (job.run_dir / "score.json").stat().st_mtime_ns == before and len(seen) == STEPS // 128
+
+    # A run that is finished and was not scored is scored, not trained again.
+    (job.run_dir / "score.json").unlink()
+    train_and_score(job, watch)
+    assert stored_score(job) == score and len(seen) == STEPS // 128
+
+    # Changed settings: the old run is set aside.
+    (tmp_path / "quick.yaml").write_text(json.dumps(preset(eval_episodes=10)))
+    other = job_of(manifest)
+    assert stored_score(other) is None
+    train_and_score(other)
+    assert stored_score(other) is not None and (tmp_path / "runs" / "old-quick-seed0-1").is_dir()
+
+
+def test_wherever_a_run_is_stopped_its_curve_and_score_are_those_of_one_that_was_not(tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, {"quick": preset()})
+    whole, parts = job_of(manifest, runs="whole"), job_of(manifest, runs="parts")
+    train_and_score(whole)
+    for stop in (0, 700, 1_300):
+        with pytest.raises(Stopped, match="stopped at env step"):
+            train_and_score(parts, lambda env_steps, stop=stop: env_steps < stop)
+        assert run_status(parts.run_dir) == "interrupted" and stored_score(parts) is None
+    newest = list_checkpoints(parts.run_dir, "resume")[0]
+    assert not read_manifest(newest).exact, "the stop was not at a checkpoint: going on from there would differ"
+    train_and_score(parts)
+    assert lines_of(parts) == lines_of(whole)
+    first, second = ((stored_score(job) or {}) | {"wall_seconds": 0} for job in (parts, whole))
+    assert first == second and first["mean_return"] == 1.0
+
+
+def test_a_run_that_died_before_its_first_save_is_begun_again(tmp_path: Path) -> None:
+    job = job_of(write_manifest(tmp_path, {"quick": preset()}))
+    train_and_score(job)
+    expected = lines_of(job)
+    for path in list_checkpoints(job.run_dir):
+        path.rename(tmp_path / path.name)
+    (job.run_dir / "score.json").unlink()
+    (job.run_dir / "run.json").write_text(json.dumps({"status": "running"}))
+    train_and_score(job)
+    assert lines_of(job) == expected and (tmp_path / "runs" / "old-quick-seed0-1").is_dir()
+
+
+def test_a_part_of_the_budget_is_the_beginning_of_the_whole_run(tmp_path: Path) -> None:
+    settings = preset()
+    settings["algo_kwargs"] |= {"learning_rate": {"start": 0.01, "end": 0.0}}  # over the whole run
+    manifest = write_manifest(tmp_path, {"quick": settings})
+    part, whole = job_of(manifest, fraction=0.5), job_of(manifest, runs="whole")
+    train_and_score(part)
+    assert part.stop == STEPS // 2 and is_done(part) and not is_done(job_of(manifest))
+    train_and_score(whole)
+    evaluations = [[line for line in lines_of(job) if line["kind"] == "eval"] for job in (part, whole)]
+    assert evaluations[0] == evaluations[1][: len(evaluations[0])] and len(evaluations[0]) == 4
+
+    options = ["--seeds", 1, "--output-dir", tmp_path / "runs", "--json"]
+    (line,) = call("zoo", "table", manifest, "--budget-fraction", 0.5, *options).json
+    assert line["verdict"] == "at 50% of the budget" and line["env_steps"] == STEPS // 2
+    assert line["median"] == evaluations[0][-1]["eval_mean_return"]
+    (line,) = call("zoo", "table", manifest, *options).json
+    assert line["verdict"] == "0 of 1 seeds", "the whole budget is not done"
+    # The same run goes on to its end, as if it had not been stopped.
+    train_and_score(job_of(manifest))
+    assert lines_of(job_of(manifest)) == lines_of(whole)
+
+
+def test_one_row_that_fails_costs_itself_only(tmp_path: Path) -> None:
+    """An env that cannot be made, one that kills its process, and between them one that is sound."""
+    presets = {
+        "missing": preset(env_id="NoSuchEnv-v7"),
+        "deadly": preset(env_id="zoo_test_env:Deadly-v0"),
+        "quick": preset(),
+    }
+    manifest = write_manifest(tmp_path, presets)
+    options = ["--seeds", 1, "--output-dir", tmp_path / "runs", "--json"]
+    outcome = call("zoo", "run", manifest, "--jobs", 1, *options)
+    assert outcome.code == 1, outcome.err
+    assert outcome.err.splitlines()[-1].startswith("error: missing-seed0 failed: ") and "and 1 more" in outcome.err
+    verdicts = {line["name"]: line["verdict"] for line in outcome.json}
+    assert verdicts["quick"] == "pass"
+    assert "seed 0 failed" in verdicts["missing"] and "NoSuchEnv" in verdicts["missing"]
+    assert verdicts["deadly"] == "0 of 1 seeds; seed 0 failed: its process ended with code 13"
+    # It is remembered, and forgotten once the row works.
+    assert call("zoo", "table", manifest, *options).json == outcome.json
+    (tmp_path / "missing.yaml").write_text(json.dumps(preset()))
+    train_and_score(job_of(manifest))
+    assert stored_failure(job_of(manifest)) is None and stored_score(job_of(manifest)) is not None
+
+
+@pytest.mark.parametrize(("number", "seeds"), [(signal.SIGKILL, 2), (signal.SIGTERM, 1)])
+def test_killed_at_any_moment_and_started_again_it_gives_the_same_table(
+    number: int, seeds: int, tmp_path: Path
+) -> None:
+    """SIGKILL hits the parent only: its worker notices, lets go of the run, and the next benchmark takes it over."""
+    slow = preset(total_timesteps=8_192, checkpoint_every=1_024, eval_every=2_048)
+    manifest = write_manifest(tmp_path, {"slow": slow})
+    options = ["--seeds", seeds, "--jobs", 1, "--output-dir", tmp_path / "runs"]
+    process = start_process("zoo", "run", manifest, *options, cwd=tmp_path)
+
+    def training_goes_on() -> bool:
+        newest = list_checkpoints(tmp_path / "runs" / "slow-seed0", "resume")
+        return bool(newest) and not newest[0].name.endswith("0" * 12)
+
+    wait_for(training_goes_on, process, seconds=300)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=120)
+    if number == signal.SIGTERM:
+        assert process.returncode == 75 and "the same command goes on" in err, err
+    assert stored_score(job_of(manifest)) is None, "it was stopped on the way"
+
+    outcome = call("zoo", "run", manifest, *options, "--json", "--quiet")
+    assert outcome.code == 0, outcome.err
+    for seed in range(seeds):
+        train_and_score(job_of(manifest, seed, runs="whole"))
+        assert lines_of(job_of(manifest, seed)) == lines_of(job_of(manifest, seed, runs="whole"))
+    whole = call("zoo", "table", manifest, "--seeds", seeds, "--output-dir", tmp_path / "whole", "--json")
+    assert without_clock(outcome.json) == without_clock(whole.json)
+    assert outcome.json[0]["verdict"] == "pass"
+
+
+def test_display_tells_what_runs_how_far_and_how_long(tmp_path: Path) -> None:
+    import io
+
+    from rich.console import Console
+
+    from rl_training.zoo.display import JobsDisplay
+
+    manifest = write_manifest(tmp_path, {"quick": preset()}, [row("quick.yaml"), row("quick.yaml", name="again")])
+    jobs = [Job(entry, seed, str(tmp_path)) for entry in load_manifest(manifest).entries for seed in (0, 1)]
+    stream = io.StringIO()
+    with JobsDisplay(jobs, 3, stream=stream) as display:
+        assert display.remaining() is None, "nothing is known before anything ran"
+        display.begin(jobs[0])
+        display.progress(jobs[0], 128)
+        display.running[jobs[0].run_name] = (jobs[0], display.running[jobs[0].run_name][1] - 60.0, 128)
+        display.progress(jobs[0], 128 + STEPS // 2)
+        left = display.remaining()
+        # Half a run took a minute: less than one more for the rest, and two minutes for each of the three that wait.
+        assert left is not None and 380 < left < 420
+        console = Console(width=140, file=io.StringIO(), record=True)
+        console.print(display.render())
+        text = console.export_text()
+        assert "quick seed 0" in text and "1,152 of 2,048" in text and "3 of 4 done, 1 running, 3 waiting" in text
+        display.end(jobs[0], None)
+        display.begin(jobs[1])
+        display.end(jobs[1], "loss became NaN")
+    assert "begins quick seed 0" in stream.getvalue() and "quick seed 1: loss became NaN" in stream.getvalue()
