@@ -175,8 +175,8 @@ class Recorder(Learner):
         shape = (len(obs), *self.spaces.action_shape)
         return Action(np.zeros(shape, np.float32 if self.spaces.action_kind == "box" else np.int64))
 
-    def observe(self, obs: np.ndarray) -> None:
-        self.observed.append(obs.copy())
+    def observe(self, obs: np.ndarray, valid: np.ndarray | None = None) -> None:
+        self.observed.append(obs.copy() if valid is None else obs[valid])
 
     def update(self, batch: Transitions) -> UpdateResult:
         self.updated_at.append(self.env_steps)

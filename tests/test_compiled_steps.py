@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from rl_training.algorithms.compiling import CompiledStep, can_compile
 from rl_training.algorithms.learner import UpdateResult
+from rl_training.algorithms.tracing import trace
 from rl_training.config.train import TrainConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
@@ -102,7 +104,7 @@ def test_a_compiled_run_resumes_bit_for_bit(case: Case, tmp_path: Path) -> None:
 def test_only_batches_of_the_usual_size_are_compiled() -> None:
     calls: list[str] = []
     step = CompiledStep(lambda batch: calls.append("plain"), rows=4)
-    step._compiled = lambda batch: calls.append("compiled")
+    step._graphs[()] = lambda batch: calls.append("compiled")
     for rows in (4, 3, 4, 5):
         step(torch.zeros(rows))
     assert calls == ["compiled", "plain", "compiled", "plain"]
@@ -151,3 +153,50 @@ def test_a_run_records_what_auto_came_to(tmp_path: Path) -> None:
 
 def test_there_is_a_compiler_here() -> None:
     assert can_compile(), "the tests above need g++"
+
+
+class SharedVector:
+    """A weight that is a view of the vector an optimizer changes, read again after the change."""
+
+    def __init__(self) -> None:
+        self.vector = torch.tensor([1.0, 2.0, 3.0, 4.0])
+        self.weight = torch.nn.Parameter(self.vector[1:3])
+        self.strided = self.vector[::2]
+
+    def step(self, batch: Batch, rate: torch.Tensor, twice: bool) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        loss = (batch.rows @ self.weight).square().mean()
+        (gradient,) = torch.autograd.grad(loss, [self.weight])
+        with torch.no_grad():
+            self.vector[1:3].sub_(rate * gradient * (2 if twice else 1))
+        return {"loss": loss.detach()}, (batch.rows @ self.weight.detach()) + self.strided.sum()
+
+
+@dataclass
+class Batch:
+    rows: torch.Tensor
+    names: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def test_a_traced_step_sees_its_own_changes_through_every_view() -> None:
+    plain, compiled = SharedVector(), SharedVector()
+    step = CompiledStep(compiled.step, rows=3)
+    for number, twice in enumerate((False, True, False)):
+        batch = Batch(torch.arange(6.0).reshape(3, 2) + number, torch.arange(3))
+        rate = torch.tensor(0.01 * (number + 1))
+        expected, found = plain.step(batch, rate, twice), step(batch, rate, twice)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(compiled.vector, plain.vector)
+        torch.testing.assert_close(compiled.weight, plain.weight)
+    assert len(step._graphs) == 2, "one for each value of the switch"
+
+
+def test_tracing_leaves_the_state_as_it_was() -> None:
+    owner = SharedVector()
+    batch = Batch(torch.ones(3, 2), torch.arange(3))
+    before = owner.vector.clone()
+    traced = trace(owner.step, (batch, torch.tensor(0.1), True))
+    assert torch.equal(owner.vector, before)
+    assert [tensor.data_ptr() for tensor in traced.state] == [owner.vector.data_ptr()]

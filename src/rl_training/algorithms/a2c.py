@@ -81,7 +81,7 @@ class A2C(Learner):
         self.optimizer.set_learning_rate(learning_rate)
         metrics = self.gradient_step(data, torch.tensor(self.scheduled(self.config.entropy_coef)))
         self.updates += 1
-        self.observe(batch.obs[batch.valid])
+        self.observe(batch.obs, batch.valid)
         metrics["explained_variance"] = explained_variance(data.values, data.returns)
         return UpdateResult(metrics | {"learning_rate": torch.tensor(learning_rate)})
 

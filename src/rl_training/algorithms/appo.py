@@ -123,7 +123,7 @@ class APPO(Learner):
             metrics |= measured | {"grad_norm": self.optimizer.step(loss)}
             history.append(metrics)
         self.updates += 1
-        self.observe(batch.obs[batch.valid])
+        self.observe(batch.obs, batch.valid)
         return UpdateResult(mean_metrics(history) | {"learning_rate": torch.tensor(learning_rate)})
 
     def _prepare(self, trajectories: Trajectories) -> tuple[PolicyBatch, Tensor | None, Metrics]:

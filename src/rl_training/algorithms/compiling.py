@@ -1,7 +1,7 @@
 """Compiled gradient steps: loss, backward pass, clipping and optimizer as one function.
 
 An ordinary step of a small network is a hundred calls of a few microseconds of arithmetic each. Compiled into one
-graph it costs a third to a half. A learner hands over its `_gradient_step`, which is tensor work only, and calls what
+graph it costs a third of that. A learner hands over its `_gradient_step`, which is tensor work only, and calls what
 it gets back; nothing else about the algorithm changes.
 """
 
@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sized
+from operator import attrgetter
 from typing import Any, TypeAlias
 
-# A number where the step is plain, a tensor without dimensions where it is compiled: a Python number that changes
-# would make it compile again.
+from torch import Tensor
+
+from rl_training.algorithms.tracing import Trace, rebuild, tensor_fields, tensors_in, trace
+
+# A number where the step is plain, a tensor without dimensions where it is compiled: a Python number is written into
+# the graph as it was when the graph was made.
 Scalar: TypeAlias = Any
 
 
@@ -21,35 +26,48 @@ class CompiledStep:
 
     Which way a batch goes depends on nothing but its size. Were sizes compiled as they come, the arithmetic would
     depend on the ones seen before, and a resumed run would differ from one that never stopped in the last bits.
+
+    The graph works on the tensors that the learner had when it was made: they may change, but not be replaced.
+    Arguments other than tensors are switches: each of their values has a graph of its own.
     """
 
     def __init__(self, step: Callable[..., Any], rows: int):
         self.rows = rows
         self._plain = step
-        self._compiled: Callable[..., Any] | None = None
+        self._graphs: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
     @property
     def was_used(self) -> bool:
-        return self._compiled is not None
+        return bool(self._graphs)
 
     def __call__(self, batch: Sized, *rest: Any) -> Any:
         if len(batch) != self.rows:
             return self._plain(batch, *rest)
-        if self._compiled is None:
-            self._compiled = _compile(self._plain)
-        return self._compiled(batch, *rest)
+        switches = tuple(None if isinstance(value, Tensor) else value for value in rest)
+        graph = self._graphs.get(switches)
+        if graph is None:
+            graph = self._graphs[switches] = _compile(trace(self._plain, (batch, *rest)), (batch, *rest))
+        return graph(batch, *rest)
 
 
-def _compile(step: Callable[..., Any]) -> Callable[..., Any]:
+def _compile(traced: Trace, arguments: tuple[Any, ...]) -> Callable[..., Any]:
     """Not before it is needed: an agent that is only loaded to act should not wait for the compiler's import."""
-    import torch._dynamo.config
-    import torch._inductor.config
+    import torch._inductor
 
-    # The whole step in one graph needs autograd.grad to be traced like anything else.
-    torch._dynamo.config.trace_autograd_ops = True
     # In this process: a pool of compiler workers would outlive its use for the rest of the run.
     torch._inductor.config.compile_threads = 1
-    return torch.compile(step, fullgraph=True, dynamic=False)
+    state, result = traced.state, traced.result
+    with torch.no_grad():
+        compiled = torch._inductor.compile(traced.graph, [*state, *tensors_in(arguments)])
+
+    columns = attrgetter(*tensor_fields(arguments[0]))
+
+    def call(batch: Any, *rest: Any) -> Any:
+        inputs = [value for value in rest if isinstance(value, Tensor)]
+        with torch.no_grad():
+            return rebuild(result, compiled(*state, *columns(batch), *inputs))
+
+    return call
 
 
 def can_compile() -> bool:

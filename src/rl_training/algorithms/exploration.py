@@ -21,6 +21,8 @@ def random_actions(spaces: Spaces, count: int, rng: np.random.Generator) -> np.n
 def epsilon_greedy(greedy: np.ndarray, num_actions: int, epsilon: float, rng: np.random.Generator) -> np.ndarray:
     """Each row is replaced by a uniform action with probability epsilon."""
     explore = rng.random(len(greedy)) < epsilon
+    if not np.logical_or.reduce(explore):
+        return greedy
     return np.where(explore, rng.integers(num_actions, size=len(greedy)), greedy)
 
 

@@ -105,5 +105,5 @@ class IMPALA(Learner):
             metrics["grad_norm"] = self.optimizer.step(loss)
             history.append(metrics)
         self.updates += 1
-        self.observe(batch.obs[batch.valid])
+        self.observe(batch.obs, batch.valid)
         return UpdateResult(mean_metrics(history) | {"learning_rate": torch.tensor(learning_rate)})

@@ -95,11 +95,11 @@ class Learner(ABC):
     def update(self, batch: Any) -> UpdateResult:
         """Learn from one rollout or one replay batch."""
 
-    def observe(self, obs: np.ndarray) -> None:
-        """Take fresh observations into the model's statistics, if it keeps any. Each is seen once."""
+    def observe(self, obs: np.ndarray, valid: np.ndarray | None = None) -> None:
+        """Take fresh observations, the valid ones, into the model's statistics if it keeps any. Each is seen once."""
         normalizer = getattr(self.model, "normalizer", None)
         if normalizer is not None:
-            normalizer.update(obs)
+            normalizer.update(obs if valid is None else obs[valid])
 
     def shape_rewards(self, rewards: np.ndarray) -> np.ndarray:
         """Scale, then clip, what the learner sees. The return that is logged stays raw."""

@@ -45,9 +45,8 @@ def policy_batch(
     device = next(model.parameters()).device
     num_steps, num_envs = rollout.rewards.shape
     flat_obs = rollout.obs.reshape(num_steps * num_envs, *rollout.obs.shape[2:])
-    every_obs = torch.from_numpy(np.concatenate([flat_obs, rollout.last_obs, rollout.final_obs])).to(device)
-    with torch.no_grad():
-        every_value = model.value(every_obs).cpu().numpy()
+    every_obs = np.concatenate([flat_obs, rollout.last_obs, rollout.final_obs])
+    every_value = model.value_numpy(every_obs)
     values, last_values, final_values = np.split(every_value, [len(flat_obs), len(flat_obs) + num_envs])
     values = values.reshape(num_steps, num_envs)
     batch = flat_batch(
@@ -58,7 +57,7 @@ def policy_batch(
         final_values,
         gamma=gamma,
         gae_lambda=gae_lambda,
-        obs=every_obs[: len(flat_obs)],
+        obs=torch.from_numpy(every_obs[: len(flat_obs)]).to(device),
     )
     if rollout.valid.all():
         return batch

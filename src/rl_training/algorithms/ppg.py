@@ -162,7 +162,7 @@ class PPG(Learner):
         if len(self.cache) >= self.config.policy_phases:
             metrics |= self.auxiliary_update().metrics
         # Only now: to the auxiliary phase, too, the policy is the function that acted.
-        self.observe(batch.obs[batch.valid])
+        self.observe(batch.obs, batch.valid)
         return UpdateResult(metrics)
 
     def auxiliary_update(self) -> UpdateResult:

@@ -130,7 +130,7 @@ class PPO(Learner):
                 break
             history.append(metrics)
         self.updates += 1
-        self.observe(batch.obs[batch.valid])
+        self.observe(batch.obs, batch.valid)
         metrics = mean_metrics(history)
         metrics["explained_variance"] = explained_variance(data.values, data.returns)
         return UpdateResult(metrics | {"learning_rate": torch.tensor(learning_rate)})

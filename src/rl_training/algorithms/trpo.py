@@ -83,7 +83,7 @@ class TRPO(Learner):
         )
         metrics = self.policy_step(data) | self.fit_critic(data)
         self.updates += 1
-        self.observe(batch.obs[batch.valid])
+        self.observe(batch.obs, batch.valid)
         metrics["explained_variance"] = explained_variance(data.values, data.returns)
         return UpdateResult(metrics)
 

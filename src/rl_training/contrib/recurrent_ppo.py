@@ -101,7 +101,7 @@ class RecurrentPPO(Learner):
                 break
             history.append(taken)
         self.updates += 1
-        self.observe(batch.obs[batch.valid])
+        self.observe(batch.obs, batch.valid)
         metrics = mean_metrics(history)
         valid = data.select(torch.from_numpy(np.flatnonzero(batch.valid)).to(self.device))
         metrics["explained_variance"] = explained_variance(valid.values, valid.returns)

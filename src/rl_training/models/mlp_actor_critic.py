@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 from torch import Tensor, nn
 
 from rl_training.config.train import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.encoders import VectorEncoder, build_encoder
-from rl_training.models.mlp import mlp
+from rl_training.models.mlp import ActingForward, acting_forward, mlp
 from rl_training.models.policy import PolicyModel
 
 
@@ -25,12 +26,20 @@ class MLPActorCritic(PolicyModel):
         self.critic_encodes = not share_encoder and not isinstance(self.encoder, VectorEncoder)
         if self.critic_encodes:
             self.critic = nn.Sequential(build_encoder(spaces, config), *self.critic)
+        self._valuing: ActingForward | None = None
 
     def acting_network(self) -> nn.Sequential:
         return self.actor
 
     def value(self, obs: Tensor) -> Tensor:
         return self.critic(obs if self.critic_encodes else self._input(obs)).squeeze(-1)
+
+    def value_numpy(self, obs: np.ndarray) -> np.ndarray:
+        if self.critic_encodes:
+            return super().value_numpy(obs)
+        if self._valuing is None:
+            self._valuing = acting_forward(self.critic, self.encoder)
+        return self._valuing(obs if self.normalizer is None else self.normalizer.numpy(obs))[:, 0]
 
     def evaluate_actions(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         inputs = self._input(obs)

@@ -44,6 +44,12 @@ class PolicyModel(nn.Module):
         """State values [B]."""
         raise NotImplementedError
 
+    def value_numpy(self, obs: np.ndarray) -> np.ndarray:
+        """`value` for a rollout: NumPy in and out, no autograd."""
+        device = next(self.parameters()).device
+        with torch.no_grad():
+            return self.value(torch.from_numpy(obs).to(device)).cpu().numpy()
+
     def evaluate_actions(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """log pi(a|s), entropy and value, each [B]."""
         raise NotImplementedError

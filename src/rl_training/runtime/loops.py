@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rl_training.algorithms.learner import Learner, UpdateResult
@@ -107,7 +108,7 @@ class OnPolicyLoop(Loop):
             return Progress(self.env_steps, self.learner.updates, [], episodes)
         # Schedules go by the steps before this rollout: the last update then still has a learning rate above 0.
         result = self.learn(rollout)
-        self.env_steps += int(rollout.valid.sum())
+        self.env_steps += int(np.count_nonzero(rollout.valid))
         return Progress(self.env_steps, self.learner.updates, [result], episodes)
 
     def barrier(self) -> None:
@@ -151,7 +152,7 @@ class ReplayLoop(Loop):
         self.learner.env_steps = self.env_steps
         warming_up = self.env_steps < self.settings.learning_starts
         step = self.collector.step(random=warming_up, repeat=self.settings.warm_up_repeat)
-        self.learner.observe(step.obs[step.valid])
+        self.learner.observe(step.obs, step.valid)
         if step.broken is not None:
             self.buffer.cut(step.broken)
         self.buffer.add(
@@ -163,7 +164,7 @@ class ReplayLoop(Loop):
             step.truncated,
             step.valid,
         )
-        self.env_steps += int(step.valid.sum())
+        self.env_steps += int(np.count_nonzero(step.valid))
         results = [self._update() for _ in range(self._updates_due())]
         return Progress(self.env_steps, self.learner.updates, results, step.episodes)
 
