@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from checkpoint_helpers import sign_again
 from rl_training.errors import CheckpointError
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.checkpoint import best_checkpoint, load_checkpoint
 from rl_training.runtime.metric_lines import read_metrics, without_wall_clock
 from rl_training.runtime.state_tree import state_hash
+from rl_training.runtime.tensor_files import read_arrays, write_arrays
 from rl_training.runtime.workflows import agent_of, evaluate_checkpoint, predict, resume, train
 from tiny_runs import EVERY_ALGORITHM, STEPS, Blocks, some_observations, tiny_config, train_tiny
 
@@ -101,6 +103,19 @@ def test_checkpoint_without_its_model_is_refused(algorithm: str, tmp_path: Path)
     del checkpoint.state["learner"]["parts"]["model"]
     with pytest.raises(CheckpointError, match=r"does not fit .*model"):
         get_spec(algorithm).load(checkpoint)
+
+
+def test_weights_of_another_type_are_not_converted_without_a_word(tmp_path: Path) -> None:
+    path = train_tiny("ppo", tmp_path).checkpoint
+    file = path / "tensors.safetensors"
+    arrays = read_arrays(file)
+    name = next(name for name in sorted(arrays) if arrays[name].dtype == np.float32)
+    arrays[name] = arrays[name].astype(np.float64)
+    file.unlink()
+    write_arrays(file, arrays)
+    sign_again(path)
+    with pytest.raises(CheckpointError, match=r"float64, it should be torch.float32"):
+        predict(path, np.zeros(4))
 
 
 def test_predict_takes_structured_observations(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem, RLTrainingError
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.checkpoint import Checkpoint
+from rl_training.runtime.durable_files import one_line
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
 
 CALLABLE_PREFIX = "callable:"
@@ -58,8 +59,12 @@ def load_agent(checkpoint: Checkpoint) -> Agent:
         restore_learner(learner, checkpoint)
         # Exploration schedules go by it: an agent asked for random actions explores as it did when it was saved.
         learner.env_steps = checkpoint.env_steps
-    except (KeyError, ValueError, TypeError) as error:
-        raise CheckpointError(f"{checkpoint.path}: does not fit {checkpoint.algorithm}: {error}") from None
+    except RLTrainingError:
+        raise
+    except Exception as error:  # whatever a forged file may lead to
+        raise CheckpointError(
+            f"{checkpoint.path}: does not fit {checkpoint.algorithm}: {one_line(error) or type(error).__name__}"
+        ) from None
     return Agent(learner, spaces, config)
 
 
@@ -77,12 +82,22 @@ def stored_config(checkpoint: Checkpoint) -> TrainConfig:
 def restore_learner(learner: Learner, checkpoint: Checkpoint) -> None:
     """Load a learner's state; a model of another shape is one clear line."""
     try:
+        check_dtypes(checkpoint.state["learner"], learner.state_dict())
         learner.load_state_dict(checkpoint.state["learner"])
     except RLTrainingError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error)[:200] or type(error).__name__
         raise CheckpointError(f"{checkpoint.path}: does not fit this {checkpoint.algorithm}: {reason}") from None
+
+
+def check_dtypes(saved: Any, current: Any, path: str = "learner") -> None:
+    """ValueError where an array has another type than it should: copying would convert it without a word."""
+    if isinstance(current, Mapping) and isinstance(saved, Mapping):
+        for name in current.keys() & saved.keys():
+            check_dtypes(saved[name], current[name], f"{path}.{name}")
+    elif hasattr(current, "dtype") and getattr(saved, "dtype", None) != current.dtype:
+        raise ValueError(f"{path} is {getattr(saved, 'dtype', 'no array')}, it should be {current.dtype}")
 
 
 def evaluate_agent(

@@ -14,7 +14,9 @@ from typing import Any
 
 from rl_training.errors import CheckpointError
 
-MAX_JSON_BYTES = 64 * 2**20
+# Together they keep what a hostile file can make of itself in memory below 200 MB: `{"a":0}` takes 30 times its length.
+MAX_JSON_BYTES = 16 * 2**20
+MAX_JSON_VALUES = 500_000
 MAX_JSON_DEPTH = 100
 
 CRASH_VARIABLE = "RL_TRAINING_CRASH_AT"
@@ -173,11 +175,16 @@ def check_file(path: Path, size: int, sha256: str | None) -> None:
 
 def encode_json(value: Any, path: Path, indent: int | None = None) -> bytes:
     content = json.dumps(value, allow_nan=False, indent=indent).encode("ascii")
-    if len(content) > MAX_JSON_BYTES:
-        raise CheckpointError(
-            f"{path}: {len(content)} bytes of JSON, the limit is {MAX_JSON_BYTES}; use arrays"
-        )
+    _check_json_size(path, content)
     return content
+
+
+def _check_json_size(path: Path, content: bytes) -> None:
+    if len(content) > MAX_JSON_BYTES:
+        raise CheckpointError(f"{path}: {len(content)} bytes of JSON, the limit is {MAX_JSON_BYTES}; use arrays")
+    values = sum(content.count(sign) for sign in b",[{")
+    if values > MAX_JSON_VALUES:
+        raise CheckpointError(f"{path}: {values} values in JSON, the limit is {MAX_JSON_VALUES}; use arrays")
 
 
 def read_json(path: Path) -> Any:
@@ -186,7 +193,9 @@ def read_json(path: Path) -> Any:
     if size > MAX_JSON_BYTES:
         raise CheckpointError(f"{path}: refused, {size} bytes of JSON, the limit is {MAX_JSON_BYTES}")
     try:
-        value = json.loads(path.read_bytes().decode("utf-8"), parse_constant=_refuse_constant)
+        content = path.read_bytes()
+        _check_json_size(path, content)
+        value = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
     except RecursionError:
         raise CheckpointError(f"{path}: refused, JSON deeper than {MAX_JSON_DEPTH} levels") from None
     except (ValueError, OSError) as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rl_training.config.train import TrainConfig
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import CheckpointError
+from rl_training.errors import CheckpointError, RLTrainingError
 from rl_training.runtime.agent import restore_learner
 from rl_training.runtime.checkpoint import (
     Checkpoint,
@@ -34,6 +34,10 @@ def free_name(path: Path) -> Path:
     """`path`, with a number behind it if that is taken."""
     numbered = (path.with_name(f"{path.name}-{number}") for number in range(2, 10**6))
     return path if not path.exists() else next(each for each in numbered if not each.exists())
+
+
+def _optional(kind: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else kind(value)
 
 
 class RunSaver:
@@ -120,11 +124,16 @@ class RunSaver:
             self.loop.load_state_dict(state["loop"])
             self.window.load_state_dict(state["window"])
             self._restore_replay(checkpoint)
-            self.best_return = state["best_return"]
-            self.evaluated_at = state.get("evaluated_at")
+            self.best_return = _optional(float, state["best_return"])
+            self.evaluated_at = _optional(int, state.get("evaluated_at"))
             self.metrics_offset = int(state["metrics_offset"])
-        except (KeyError, ValueError, TypeError) as error:
-            raise CheckpointError(f"{checkpoint.path}: cannot be resumed: {error}") from None
+            if self.loop.env_steps != checkpoint.env_steps or self.metrics_offset < 0:
+                raise ValueError(f"its parts are of step {self.loop.env_steps} and of step {checkpoint.env_steps}")
+        except RLTrainingError:
+            raise
+        except Exception as error:  # whatever a forged file may lead to
+            reason = one_line(error) or type(error).__name__
+            raise CheckpointError(f"{checkpoint.path}: cannot be resumed: {reason}") from None
         self.number = checkpoint.number + 1
         self.saved_at = self.loop.env_steps
         self._segments = list(checkpoint.segments)

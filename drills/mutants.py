@@ -1,0 +1,296 @@
+"""Ways to damage a checkpoint, or to forge one: each changes the newest checkpoint of a run with its own dice.
+
+A damaged file keeps the old manifest, so that a hash tells. A forged one is signed again: what a hostile author would
+do, and where only the checks behind the hashes help.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import random
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from checkpoint_helpers import edit_manifest, sign_again
+from rl_training.runtime.checkpoint_files import FILES, MANIFEST
+from rl_training.runtime.durable_files import file_record
+
+Dice = random.Random
+NASTY: list[Any] = [
+    None, True, -1, 0, 10**30, -(2**63), 1e308, "", "x" * 1000, "\x1b[31m\n\u202e", [], {}, [[[[]]]], {"a": {"b": 1}},
+    {"$tensor": "nowhere", "$kind": "torch"}, {"$scalar": ["float64", {}]}, {"$int": "-0x1"}, {"$float": "nan"},
+]  # fmt: skip
+MARKER = "RL_TRAINING_DRILL_MARKER"
+
+
+class Bomb:
+    """Unpickling this writes a file; nothing should."""
+
+    def __reduce__(self) -> Any:
+        return (open, (os.environ[MARKER], "w"))
+
+
+def some_file(checkpoint: Path, dice: Dice) -> Path:
+    return checkpoint / dice.choice([MANIFEST, *FILES])
+
+
+def truncated(checkpoint: Path, dice: Dice) -> None:
+    path = some_file(checkpoint, dice)
+    os.truncate(path, dice.randrange(path.stat().st_size))
+
+
+def truncated_and_signed(checkpoint: Path, dice: Dice) -> None:
+    path = checkpoint / dice.choice(FILES)
+    os.truncate(path, dice.randrange(path.stat().st_size))
+    sign_again(checkpoint)
+
+
+def bits_flipped(checkpoint: Path, dice: Dice) -> None:
+    _flip(some_file(checkpoint, dice), dice, dice.choice([1, 2, 20]))
+
+
+def bits_flipped_and_signed(checkpoint: Path, dice: Dice) -> None:
+    _flip(checkpoint / dice.choice(FILES[1:]), dice, dice.choice([1, 2, 20]))
+    sign_again(checkpoint)
+
+
+def _flip(path: Path, dice: Dice, count: int) -> None:
+    content = bytearray(path.read_bytes())
+    for _ in range(count):
+        content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+    path.write_bytes(content)
+
+
+def files_swapped(checkpoint: Path, dice: Dice) -> None:
+    one, other = dice.sample([MANIFEST, *FILES], 2)
+    (checkpoint / one).rename(checkpoint / "aside")
+    (checkpoint / other).rename(checkpoint / one)
+    (checkpoint / "aside").rename(checkpoint / other)
+    if dice.random() < 0.5 and (checkpoint / MANIFEST).read_bytes()[:1] == b"{":
+        _quietly(lambda: sign_again(checkpoint))
+
+
+def file_of_another_checkpoint(checkpoint: Path, dice: Dice) -> None:
+    older = sorted(path for path in checkpoint.parent.iterdir() if path != checkpoint)[0]
+    shutil.copy(older / dice.choice([MANIFEST, *FILES]), checkpoint / dice.choice([MANIFEST, *FILES]))
+
+
+def _rewrite_tensors(checkpoint: Path, change: Callable[[dict[str, np.ndarray]], None]) -> None:
+    path = checkpoint / FILES[2]
+    tensors = load_file(path)
+    change(tensors)
+    path.unlink()
+    save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()}, path)
+    sign_again(checkpoint)
+
+
+def wrong_shape(checkpoint: Path, dice: Dice) -> None:
+    def change(tensors: dict[str, np.ndarray]) -> None:
+        name = dice.choice(sorted(tensors))
+        array = tensors[name]
+        shapes = [array.reshape(-1)[:-1], np.zeros((3, 5, 7), array.dtype), np.zeros((0,), array.dtype)]
+        tensors[name] = dice.choice([*shapes, np.concatenate([array.reshape(-1)] * 3)])
+
+    _rewrite_tensors(checkpoint, change)
+
+
+def wrong_dtype(checkpoint: Path, dice: Dice) -> None:
+    def change(tensors: dict[str, np.ndarray]) -> None:
+        name = dice.choice(sorted(tensors))
+        others = [kind for kind in ("float64", "float16", "int64", "uint8", "bool") if kind != tensors[name].dtype]
+        with np.errstate(all="ignore"):
+            tensors[name] = tensors[name].astype(dice.choice(others))
+
+    _rewrite_tensors(checkpoint, change)
+
+
+def tensor_missing_or_extra(checkpoint: Path, dice: Dice) -> None:
+    def change(tensors: dict[str, np.ndarray]) -> None:
+        name = dice.choice(sorted(tensors))
+        array = tensors.pop(name)
+        tensors[dice.choice(["loop/../../x", name + "x", "\n", "a" * 300])] = array
+
+    _rewrite_tensors(checkpoint, change)
+
+
+def header_forged(checkpoint: Path, dice: Dice) -> None:
+    path = checkpoint / FILES[2]
+    content = path.read_bytes()
+    length = struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8 : 8 + length])
+    entry = header[dice.choice(sorted(header))]
+    begin, end = entry["data_offsets"]
+    forged: list[dict[str, Any]] = [
+        {"shape": [2**31, 2**31]}, {"shape": [2**63 - 1, 2]}, {"shape": [-1]}, {"shape": "x"}, {"dtype": "OBJECT"},
+        {"data_offsets": [0, 2**40]}, {"data_offsets": [end, begin]}, {"data_offsets": [-8, 0]}, {"data_offsets": []},
+        {"data_offsets": [begin + 1, end]}, {"shape": [end - begin], "dtype": "U8"}, {"dtype": "F8_E5M2"},
+    ]  # fmt: skip
+    entry |= dice.choice(forged)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
+    sign_again(checkpoint)
+
+
+def header_huge(checkpoint: Path, dice: Dice) -> None:
+    path = checkpoint / FILES[2]
+    entries = {f"t{number}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for number in range(100_000)}
+    nested = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+    bodies = [
+        struct.pack("<Q", 2**63 - 1) + b"{}",
+        struct.pack("<Q", 2**40) + b"{}",
+        struct.pack("<Q", 90_000_000) + b"{}".ljust(90_000_000),
+        *(struct.pack("<Q", len(text)) + text for text in (json.dumps(entries).encode(), nested, b"{", b"")),
+    ]
+    path.write_bytes(dice.choice(bodies))
+    sign_again(checkpoint)
+
+
+def json_deep_or_wide(checkpoint: Path, dice: Dice) -> None:
+    depth = dice.choice([101, 5_000, 100_000])
+    objects, lists = '{"a":' * depth + "1" + "}" * depth, "[" * depth + "]" * depth
+    element, count = dice.choice(['{"a":0}', "[]", "0", '"ab"', "1e5"]), dice.choice([200_000, 3_000_000])
+    wide = "[" + ",".join([element] * count) + "]"
+    odd = ["NaN", '{"a": 1e999}', '{"a": Infinity}', '{"a": 1, "a": 2}', "\ufeff{}", "1" * 10_000, '{"\\ud800": 1}']
+    text = dice.choice([objects, lists, wide, *odd])
+    name = dice.choice([MANIFEST, *FILES[:2]])
+    (checkpoint / name).write_text(text, encoding="utf-8")
+    if name != MANIFEST:
+        sign_again(checkpoint)
+
+
+def not_a_regular_file(checkpoint: Path, dice: Dice) -> None:
+    path = some_file(checkpoint, dice)
+    content = path.read_bytes()
+    path.unlink()
+    kind = dice.choice(["copy", "loop", "dangling", "zeros", "password", "pipe", "directory"])
+    if kind == "copy":
+        copy = checkpoint.parent / f"copy-{path.name}"
+        copy.write_bytes(content)
+        path.symlink_to(copy)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        targets = {"loop": path, "dangling": "nowhere", "zeros": "/dev/zero", "password": "/etc/passwd"}
+        path.symlink_to(targets[kind])
+
+
+def path_tricks(checkpoint: Path, dice: Dice) -> None:
+    manifest = json.loads((checkpoint / MANIFEST).read_text())
+    trick = dice.choice(
+        ["../config.json", "/etc/passwd", "..", "a\\b", "a\nb", "a\0b", "x" * 5000, "\u202e", "state.json/"]
+    )
+    if dice.random() < 0.5 and manifest["segments"]:
+        manifest["segments"][0]["name"] = trick
+        edit_manifest(checkpoint, segments=manifest["segments"])
+    else:
+        files = manifest["files"]
+        victim = dice.choice(sorted(files))
+        files[trick] = files.pop(victim) if dice.random() < 0.5 else files[victim]
+        edit_manifest(checkpoint, files=files)
+
+
+def pickle_in_disguise(checkpoint: Path, dice: Dice) -> None:
+    name = dice.choice([MANIFEST, *FILES])
+    body = pickle.dumps(Bomb(), protocol=dice.choice([0, 2, 4]))
+    (checkpoint / name).write_bytes(dice.choice([body, b"{}\n" + body, b"\x80\x02" + body, b"PK\x03\x04" + body]))
+    (checkpoint / "data.pkl").write_bytes(body)
+    if name != MANIFEST:
+        sign_again(checkpoint)
+
+
+def manifest_forged(checkpoint: Path, dice: Dice) -> None:
+    manifest = json.loads((checkpoint / MANIFEST).read_text())
+    edit_manifest(checkpoint, **{dice.choice(sorted(manifest)): dice.choice(NASTY)})
+
+
+def state_forged(checkpoint: Path, dice: Dice) -> None:
+    _forge_json(checkpoint / FILES[1], dice)
+    sign_again(checkpoint)
+
+
+def config_forged(checkpoint: Path, dice: Dice) -> None:
+    _forge_json(checkpoint / FILES[0], dice)
+    sign_again(checkpoint)
+
+
+def _forge_json(path: Path, dice: Dice) -> None:
+    """Replace, remove or rename one value somewhere in the tree."""
+    tree = json.loads(path.read_text())
+    places: list[tuple[Any, Any]] = []
+
+    def walk(node: Any) -> None:
+        for key, child in list(node.items() if isinstance(node, dict) else enumerate(node)):
+            places.append((node, key))
+            if isinstance(child, (dict, list)):
+                walk(child)
+
+    walk(tree)
+    node, key = dice.choice(places)
+    if isinstance(node, dict) and dice.random() < 0.3:
+        node[dice.choice(["$unknown", "", "other", "\n"])] = node.pop(key)
+    else:
+        node[key] = dice.choice(NASTY)
+    path.write_text(json.dumps(tree))
+
+
+def segment_damaged(checkpoint: Path, dice: Dice) -> None:
+    path = _segment(checkpoint)
+    if dice.random() < 0.5:
+        os.truncate(path, dice.randrange(path.stat().st_size))
+    else:
+        _flip(path, dice, 1)
+
+
+def segment_forged(checkpoint: Path, dice: Dice) -> None:
+    path = _segment(checkpoint)
+    arrays = load_file(path)
+    name = dice.choice(sorted(arrays))
+    changed = [arrays[name][:-1], arrays[name].astype("float64"), arrays[name].reshape(-1), arrays[name][:0]]
+    if dice.random() < 0.3:
+        del arrays[name]
+    else:
+        arrays[name] = dice.choice(changed)
+    path.unlink()
+    save_file({key: np.ascontiguousarray(array) for key, array in arrays.items()}, path)
+    manifest = json.loads((checkpoint / MANIFEST).read_text())
+    manifest["segments"][-1] |= file_record(path)
+    edit_manifest(checkpoint, segments=manifest["segments"])
+
+
+def mutations_of(checkpoint: Path) -> list[Callable[[Path, Dice], None]]:
+    """All that make sense for this checkpoint: one without replay has no segments."""
+    has_segments = bool(json.loads((checkpoint / MANIFEST).read_text())["segments"])
+    return [each for each in MUTATIONS if has_segments or each not in (segment_damaged, segment_forged)]
+
+
+def _segment(checkpoint: Path) -> Path:
+    name = json.loads((checkpoint / MANIFEST).read_text())["segments"][-1]["name"]
+    return checkpoint.parent.parent / "replay" / str(name)
+
+
+def _quietly(action: Callable[[], None]) -> None:
+    with contextlib.suppress(Exception):
+        action()
+
+
+MUTATIONS: list[Callable[[Path, Dice], None]] = [
+    truncated, truncated_and_signed, bits_flipped, bits_flipped_and_signed, files_swapped, file_of_another_checkpoint,
+    wrong_shape, wrong_dtype, tensor_missing_or_extra, header_forged, header_huge, json_deep_or_wide,
+    not_a_regular_file, path_tricks, pickle_in_disguise, manifest_forged, state_forged, config_forged,
+    segment_damaged, segment_forged,
+]  # fmt: skip
+MUST_BE_REFUSED = {
+    truncated, truncated_and_signed, wrong_dtype, header_huge, not_a_regular_file, path_tricks, pickle_in_disguise,
+    segment_damaged,
+}  # fmt: skip
