@@ -4,6 +4,7 @@
     python benchmarks/speed.py breakdown        the parts of our own loop
     python benchmarks/speed.py growth           number of envs and width of the network
     python benchmarks/speed.py cold             seconds to the first help text and the first update
+    python benchmarks/speed.py saving           the share of checkpoints in the time of a run
 
 The peers live in a virtual environment of their own: `make bench-setup`. Run it on a machine that does nothing else.
 """
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from parts import breakdown, cold_start, growth
+from saving import saving
 from works import WORKS, Work
 
 HERE = Path(__file__).resolve().parent
@@ -169,7 +171,7 @@ def against_peers(only: list[str], pairs: int, window: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", nargs="?", choices=("peers", "breakdown", "growth", "cold"), default="peers")
+    parser.add_argument("mode", nargs="?", choices=("peers", "breakdown", "growth", "cold", "saving"), default="peers")
     parser.add_argument("--only", nargs="+", choices=WORKS, default=[], help="these works; the page is not written")
     parser.add_argument("--pairs", type=int, default=PAIRS)
     parser.add_argument("--window", type=float, default=WINDOW, help="seconds")
@@ -177,7 +179,7 @@ def main() -> None:
     if arguments.mode == "peers":
         against_peers(arguments.only, arguments.pairs, arguments.window)
         return
-    chosen: dict[str, Any] = {"breakdown": breakdown, "growth": growth, "cold": cold_start}
+    chosen: dict[str, Any] = {"breakdown": breakdown, "growth": growth, "cold": cold_start, "saving": saving}
     lines = chosen[arguments.mode](arguments.only or list(WORKS), arguments.window)
     print("\n".join(lines))
     if not arguments.only:

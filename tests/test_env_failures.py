@@ -72,7 +72,7 @@ def test_the_step_that_broke_is_no_transition_and_what_came_before_ends_truncate
 class LinearValue:
     """V(s) = 10 * s[0], for tracing what is bootstrapped from where."""
 
-    def value(self, obs: Any) -> Any:
+    def value_numpy(self, obs: np.ndarray) -> np.ndarray:
         return 10.0 * obs[:, 0]
 
     def parameters(self) -> Any:

@@ -49,6 +49,13 @@ def test_growth_has_a_row_for_every_size(parts: ModuleType, monkeypatch: pytest.
     assert [row.split(" | ")[:2] for row in rows] == [["| 1", "16"], ["| 64", "64"]]
 
 
+def test_the_cost_of_checkpoints_is_what_training_waits_for_them(parts: ModuleType) -> None:
+    saving = importlib.import_module("saving")
+    cost = saving.saving_cost("ppo/cartpole", steps=22_000)
+    assert cost.every == 20_000 and len(cost.seconds) == 2  # one on the way, one at the end
+    assert 0 < cost.median < 1 and 0 < cost.share < 0.5
+
+
 def test_without_the_peers_it_says_how_to_get_them(tmp_path: Path) -> None:
     for script in BENCHMARKS.glob("*.py"):
         folder = tmp_path / "benchmarks"

@@ -63,6 +63,8 @@ class Collector:
         self.envs, self.spaces, self.learner, self.streams = envs, spaces, learner, streams
         self.num_envs: int = envs.num_envs
         self.mode = autoreset_mode(envs)
+        self._float_observations = spaces.observation_dtype != np.uint8
+        self._box_actions = spaces.action_kind == "box"
         self.overdue: Callable[[], bool] = lambda: False  # whether somebody waits for the end of a rollout
         self.seconds_env = self.seconds_acting = 0.0
         self._rollout_arrays: dict[str, np.ndarray] = {}
@@ -101,7 +103,8 @@ class Collector:
         else:
             action = self.learner.act(obs, explore=True, episode_starts=starts, memory=self.memory)
             actions, extras, self.memory = action.actions, action.extras, action.memory
-        self._check_finite("an action", actions)
+        if self._box_actions and not math.isfinite(np.vdot(actions, actions)):
+            self._check_finite("an action", actions)
         env_actions = self.spaces.to_env_actions(actions)
         acted = time.perf_counter()
         try:
@@ -117,12 +120,14 @@ class Collector:
 
         self.obs = self._encode(raw)
         rewards = np.asarray(rewards, np.float32)
-        try:
-            self._check_finite("a reward", rewards)
-            self._check_finite("an observation", self.obs)
-        except NumericalError as error:
-            error.evidence = {"obs": obs, "actions": actions, "rewards": rewards, "next_obs": self.obs}
-            raise
+        # A sum of squares is finite only if every entry is: on a small env, the quickest question there is.
+        squares = np.vdot(rewards, rewards)
+        if self._float_observations:
+            squares = squares + np.vdot(self.obs, self.obs)
+        if not math.isfinite(squares):
+            evidence = {"obs": obs, "actions": actions, "rewards": rewards, "next_obs": self.obs}
+            self._check_finite("a reward", rewards, evidence)
+            self._check_finite("an observation", self.obs, evidence)
         done = terminated | truncated
         valid = ~self._awaits_reset
         next_obs = self.obs
@@ -234,10 +239,7 @@ class Collector:
         self._returns[done] = 0.0
         self._lengths[done] = 0
 
-    def _check_finite(self, name: str, values: np.ndarray) -> None:
-        """A sum of squares is finite only if every entry is; one that overflowed is looked at entry by entry."""
-        if values.dtype.kind != "f" or math.isfinite(np.vdot(values, values)):
-            return
+    def _check_finite(self, name: str, values: np.ndarray, evidence: dict[str, np.ndarray] | None = None) -> None:
         broken = np.flatnonzero(~np.isfinite(values.reshape(self.num_envs, -1)).all(1))
         if not len(broken):
             return
@@ -250,7 +252,7 @@ class Collector:
             field=name.split(" ", 1)[1],
             env_index=env,
             env_step=self.env_step,
-            evidence={"obs": self.obs, "values": values},
+            evidence=evidence or {"obs": self.obs, "values": values},
         )
 
     def _arrays_like(self, step: Step, num_steps: int) -> dict[str, np.ndarray]:

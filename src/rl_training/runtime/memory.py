@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from rl_training.errors import ConfigError
@@ -11,24 +12,56 @@ from rl_training.errors import ConfigError
 LARGEST_SHARE = 0.8
 WORTH_TELLING = 500_000_000
 CGROUP = Path("/sys/fs/cgroup")
+PROC = Path("/proc")
 
 
 def available_bytes() -> int | None:
-    """Memory that can still be had here, within the limits of a container; None where nobody says."""
+    """Memory that can still be had here, within the limits of a container or a job; None where nobody says."""
     found = []
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
+    with contextlib.suppress(OSError, ValueError):
+        for line in (PROC / "meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 found.append(int(line.split()[1]) * 1024)
-    except (OSError, ValueError):
-        pass
-    try:
-        limit, used = (CGROUP / "memory.max").read_text().strip(), (CGROUP / "memory.current").read_text()
-        if limit != "max":
-            found.append(int(limit) - int(used))
-    except (OSError, ValueError):
-        pass
+    for folder, limit, used, reclaimable in _cgroups():
+        with contextlib.suppress(OSError, ValueError):
+            # "max", where there is no limit, is no number. What is only cached makes way, so it does not count as used.
+            left = int((folder / limit).read_text()) - int((folder / used).read_text())
+            found.append(left + _entry(folder / "memory.stat", reclaimable))
     return min(found, default=None)
+
+
+def _cgroups() -> Iterator[tuple[Path, str, str, str]]:
+    """Every control group that this process is in, up to the root, and the names of its files: each may have a limit.
+
+    /proc/self/cgroup has a line number:controllers:path for each hierarchy; that of version 2 is number 0. Inside a
+    container the root is often its own group, and the path is one that only the outside knows.
+    """
+    try:
+        lines = (PROC / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in [*lines, "0::/"]:
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            root, names = CGROUP / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        elif not controllers:
+            root, names = CGROUP, ("memory.max", "memory.current", "inactive_file")
+        else:
+            continue
+        own = root / path.lstrip("/")
+        for folder in (own, *own.parents):
+            yield (folder, *names)
+            if folder == root:
+                break
+
+
+def _entry(path: Path, name: str) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        for line in path.read_text().splitlines():
+            key, _, value = line.partition(" ")
+            if key == name:
+                return int(value)
+    return 0
 
 
 def check_replay_fits(needed: int, buffer_size: int) -> None:

@@ -1,0 +1,72 @@
+"""What checkpoints cost: how long training waits for them, at the cadence that the presets have."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from rl_training.experiment.config import load_config
+from rl_training.runtime import workflows
+
+# Env steps to run: two or three checkpoints. The quickest of each kind of run, where a checkpoint weighs most.
+CADENCES = {"ppo/cartpole": 60_000, "a2c/cartpole": 200_000, "dqn/cartpole": 20_000, "sac/pendulum": 10_000}
+
+
+@dataclass(frozen=True)
+class Cost:
+    every: int  # env steps between checkpoints
+    seconds: list[float]  # that training waited for each
+    share: float  # of the wall time between the first step and the last
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+def saving_cost(preset: str, steps: int | None = None) -> Cost:
+    """Train `steps` env steps of a preset, evaluations aside, and time its saves, with all that belongs to them."""
+    waited: list[float] = []
+    plain: Callable[..., None] = workflows._Session._save
+    started = 0.0
+
+    def timed(session: Any, **options: Any) -> None:
+        nonlocal started
+        before = time.perf_counter()
+        plain(session, **options)
+        if started:
+            waited.append(time.perf_counter() - before)
+        else:
+            started = time.perf_counter()  # the first one is at step 0, before there is anything to compare with
+
+    ended = 0.0
+
+    def keep_time(progress: Any) -> None:
+        nonlocal ended
+        ended = time.perf_counter()
+
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(workflows._Session, "_save", timed):
+        changes = {
+            "output_dir": folder,
+            "total_timesteps": steps or CADENCES[preset],
+            "eval_every": 0,
+            "eval_episodes": 1,
+        }
+        config = load_config(preset, changes)
+        workflows.train(config, callback=keep_time, show=False)
+    assert waited, f"{preset}: {changes['total_timesteps']} steps hold no checkpoint"
+    return Cost(config.checkpoint_every, waited, sum(waited) / (ended - started))
+
+
+def saving(names: list[str], seconds: float) -> list[str]:
+    lines = ["## What checkpoints cost", "", "Time that training waits for them, at the cadence of each preset.", ""]
+    lines += ["| preset | a checkpoint every | milliseconds each | share of the time | bar |"]
+    lines += ["| --- | --- | --- | --- | --- |"]
+    for preset in CADENCES:
+        cost = saving_cost(preset)
+        lines.append(f"| {preset} | {cost.every:,} steps | {1000 * cost.median:.0f} | {100 * cost.share:.2f} % | 2 % |")
+    return lines

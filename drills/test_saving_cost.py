@@ -1,0 +1,23 @@
+"""Item 11: what checkpoints cost at the cadence of the presets; `benchmarks/speed.py saving` is for idle machines."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from figures import record_figure
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
+
+from saving import CADENCES, saving_cost
+
+
+@pytest.mark.parametrize("preset", CADENCES)
+def test_checkpoints_take_less_than_two_percent(preset: str) -> None:
+    cost = saving_cost(preset)
+    record_figure(
+        11, f"{preset}: share of the time, a checkpoint every {cost.every:,} steps", 100 * cost.share, "<= 2 %"
+    )
+    record_figure(11, f"{preset}: milliseconds that training waits for one, median", 1000 * cost.median, "<= 200 ms")
