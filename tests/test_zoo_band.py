@@ -112,13 +112,22 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "quick.yaml", folder / "quick.json"
 
 
+def test_bands_of_older_settings_are_removed(tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, {"quick": preset()})
+    (entry,) = load_manifest(manifest).entries
+    path = save_band(make_band(entry, LEARNS), tmp_path / "bands")
+    command = ("zoo", "bands", manifest, "--output-dir", tmp_path / "runs", "--write", tmp_path / "bands", "--json")
+    assert call(*command).json == [] and path.exists(), "not finished here, but still true"
+    write_manifest(tmp_path, {"quick": preset(eval_episodes=7)})
+    outcome = call(*command)
+    assert outcome.code == 0 and f"removed {path}" in outcome.err and not path.exists()
+
+
 def check(tiny: tuple[Path, Path], tmp_path: Path, *options: Any) -> Any:
     return call("check", tiny[0], "--band", tiny[1], "--output-dir", tmp_path / "runs", "--quiet", *options)
 
 
-def test_a_sound_run_passes_the_check(
-    tiny: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sound_run_passes_the_check(tiny: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_env(tmp_path / "env", monkeypatch)
     outcome = check(tiny, tmp_path, "--json")
     assert outcome.code == 0, outcome.err

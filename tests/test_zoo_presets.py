@@ -138,6 +138,7 @@ def test_own_presets_lie_beside_their_manifest(tmp_path: Path, monkeypatch: pyte
 def test_list_shows_manifests_and_rows() -> None:
     listed = {line["name"]: line for line in call("zoo", "list", "--json").json}
     assert set(listed) == {"atari", "box2d", "classic", "mujoco"}
+    assert call("list", "zoo", "--json").json == list(listed.values())
     rows = call("zoo", "list", "mujoco", "--json").json
     assert listed["mujoco"]["rows"] == len(rows) == 6
     assert {line["environment"] for line in rows} == {"HalfCheetah-v5", "Hopper-v5"}

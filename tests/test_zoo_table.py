@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
+from rl_training.errors import ConfigError
 from rl_training.experiment.config import load_config, save_config
 from rl_training.zoo.curves import read_curve
 from rl_training.zoo.manifest import Manifest, load_manifest
+from rl_training.zoo.plots import plot_environment
 from rl_training.zoo.report import write_report
 from rl_training.zoo.runs import Job, same_settings, set_aside, settings, stored_score
 from rl_training.zoo.table import COLUMNS, CSV_COLUMNS, csv_text, make_table, markdown, passes, summarise
@@ -182,7 +185,7 @@ def test_report_has_page_figures_and_pictures(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "classic.md").read_text()
     assert "| ppo/cartpole | 99,996 | 491.0 ± 0.6 |" in page and "![cartpole-v1](cartpole-v1.png)" in page
     assert "**measured**" in page and "**rl-zoo**" not in page, "only the protocols that are used"
-    assert "torch" in page and "0 of 3 seeds" in page
+    assert "Table made on" in page and "0 of 3 seeds" in page
     stored = {line["name"]: line["scores"] for line in json.loads((tmp_path / "out" / "classic.json").read_text())}
     assert stored == {"dqn/cartpole": [], "ppo/cartpole": [490.0, 491.0, 492.0], "trpo/cartpole": [490.0, 491.0, 492.0]}
     for name in ("classic.png", "cartpole-v1.png"):
@@ -191,6 +194,12 @@ def test_report_has_page_figures_and_pictures(tmp_path: Path) -> None:
     again = write_report(classic, entries, table, 3, str(tmp_path / "runs"), tmp_path / "again")
     for first, second in zip(written, again, strict=True):
         assert first.read_bytes() == second.read_bytes(), f"{first.name} is made alike each time"
+
+
+def test_pictures_without_matplotlib_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ConfigError, match=r"plots need matplotlib: pip install \"rl_training\[plots\]\""):
+        plot_environment("CartPole-v1", [(ENTRY, [curve([1, 2], [0.0, 1.0])])], tmp_path)
 
 
 def test_committed_reports_were_made_with_the_packaged_presets(project_root: Path) -> None:

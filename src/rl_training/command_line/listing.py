@@ -91,6 +91,14 @@ def settings(
         show(table(["setting", "takes", "default", "meaning"], rows))
 
 
+@lists.command()
+def zoo(as_json: Json = False) -> None:
+    """Benchmarks; `rl-training zoo list NAME` shows the rows of one."""
+    from rl_training.command_line.zoo import list_zoo
+
+    list_zoo(None, as_json)
+
+
 def _run_rows(output_dir: Path) -> list[dict[str, Any]]:
     from rl_training.runtime.run_directory import list_runs, open_run_directory
 

@@ -171,10 +171,10 @@ def bands_zoo(
     output_dir: OutputDir = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Make the bands that `check` uses, of every row whose seeds are all finished."""
+    """Make the bands that `check` uses, of every row whose seeds are all finished; remove those of older settings."""
     _, entries = _selected(manifest, only, True, 1.0)
 
-    from rl_training.zoo.band import make_band, save_band
+    from rl_training.zoo.band import make_band, remove_outdated, save_band
     from rl_training.zoo.report import curves_of
 
     written = []
@@ -182,6 +182,8 @@ def bands_zoo(
         curves = curves_of(entry, seeds, str(output_dir))
         if len(curves) == seeds:
             written.append(save_band(make_band(entry, curves), write))
+        elif (removed := remove_outdated(entry, write)) is not None:
+            typer.echo(f"removed {removed}: made with other settings of {entry.name}", err=True)
     if as_json:
         print_json([str(path) for path in written])
     else:
@@ -244,12 +246,15 @@ def check_fraction(fraction: float) -> None:
 def _show_table(
     manifest: Manifest, entries: tuple[Entry, ...], seeds: int, output_dir: str, fraction: float, as_json: bool
 ) -> list[dict[str, Any]]:
-    from rl_training.zoo.table import COLUMNS, cells, make_table
+    from rl_training.zoo.table import COLUMNS, NARROW, cells, make_table
 
     made = make_table(entries, seeds, output_dir, fraction)
     if as_json:
         print_json(made)
     else:
         print_text(f"{manifest.title}, {seeds} seeds")
-        show(table(COLUMNS, [cells(line) for line in made], COLUMNS[1:9]))
+        places = [COLUMNS.index(column) for column in NARROW]
+        # The source of a reference is in `zoo list MANIFEST`.
+        rows = [[text[place].partition(" (")[0] for place in places] for text in map(cells, made)]
+        show(table(NARROW, rows, NARROW[1:6]))
     return made

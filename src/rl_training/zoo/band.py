@@ -122,6 +122,15 @@ def save_band(band: Band, folder: Path) -> Path:
     return path
 
 
+def remove_outdated(entry: Entry, folder: Path) -> Path | None:
+    """A band of settings that the preset no longer has would only stand in the way."""
+    path = band_path(entry.name, folder)
+    if not path.is_file() or same_settings(load_band(path).settings, entry.preset):
+        return None
+    path.unlink()
+    return path
+
+
 def load_band(path: Path) -> Band:
     data = read_json(path)
     if not isinstance(data, dict) or set(data) != set(KEYS):

@@ -107,11 +107,12 @@ class JobsDisplay:
         for job, begin, steps in self.running.values():
             pace = self.pace.of(job)
             left = None if pace is None else pace * max(0.0, 1 - steps / job.stop)
+            ahead = "scoring" if steps >= job.stop else f"{format_duration(left)} left"
             table.add_row(
                 Text(f"{job.entry.name} seed {job.seed}"),
                 ProgressBar(total=job.stop, completed=steps, width=30),
                 f"{steps:,} of {job.stop:,}",
-                f"{format_duration(monotonic() - begin)}, {format_duration(left) if left else '?'} left",
+                f"{format_duration(monotonic() - begin)}, {ahead}",
             )
         left_over = self.remaining()
         words = f"{self.done} of {self.total} done, {len(self.running)} running, {len(self.waiting)} waiting"

@@ -26,6 +26,10 @@ Rows = Sequence[tuple[Entry, list[Curve]]]
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.2)))
 TWICE: Any = (0, (6, 1.5, 1, 1.5))  # the second preset of an algorithm on one env
+STAR: Any = {  # may lie on the edge of the axes, and must not move them
+    "marker": "*", "linestyle": "none", "markersize": 13, "markeredgecolor": "white", "zorder": 5, "clip_on": False,
+    "in_layout": False,
+}  # fmt: skip
 LOG_FROM = 4  # times the shortest budget: on a linear axis short runs would be a smudge at its left end
 STYLE: Any = {
     "font.size": 11,
@@ -82,7 +86,7 @@ def plot_overview(title: str, environments: Sequence[tuple[str, Rows]], path: Pa
         names = sorted(lines, key=_number)
         columns = min(8, len(names))
         figure.legend([lines[name] for name in names], names, loc="outside lower center", ncols=columns)
-        figure.suptitle(f"{title}: median and middle half of the seeds, mean return over env steps")
+        figure.suptitle(f"{title}: median and middle half of the seeds; stars are published scores")
         return _save(figure, path)
 
 
@@ -115,6 +119,7 @@ def _number(algorithm: str) -> int:
 def _draw_all(axes: Axes, rows: Rows) -> dict[str, Any]:
     """The line of each algorithm, for a legend."""
     lines: dict[str, Any] = {}
+    furthest = 0.0
     for entry, curves in rows:
         steps, values = on_grid(curves)
         number = _number(entry.algorithm)
@@ -126,18 +131,25 @@ def _draw_all(axes: Axes, rows: Rows) -> dict[str, Any]:
         axes.fill_between(steps, low, high, color=colour, alpha=0.16, linewidth=0)
         (line,) = axes.plot(steps, middle, color=colour, linestyle=dashes, linewidth=1.9, label=label)
         lines.setdefault(entry.algorithm, line)
+        at = entry.row.reference_steps or entry.row.budget
+        if entry.row.reference is not None and at <= 1.5 * steps[-1]:
+            axes.plot([at], [entry.row.reference], color=colour, **STAR)
+            furthest = max(furthest, at)
     bars = [entry.row.bar for entry, _ in rows if entry.row.bar is not None]
     if bars:
         # Bars of one env differ a little by algorithm and budget; one line for each would hide the curves.
         axes.axhline(float(np.median(bars)), color="#333333", linestyle=(0, (2, 2)), linewidth=1.1, label="bar")
-    _step_axis(axes, [curve for _, curves in rows for curve in curves if curve.steps.size])
+    if furthest:
+        axes.plot([], [], color="#555555", label="published", **STAR)
+    _step_axis(axes, [curve for _, curves in rows for curve in curves if curve.steps.size], furthest)
     return lines
 
 
-def _step_axis(axes: Axes, curves: list[Curve]) -> None:
+def _step_axis(axes: Axes, curves: list[Curve], furthest: float) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     ends = [float(curve.steps[-1]) for curve in curves]
+    ends = [*ends, min(furthest, 1.5 * max(ends))]
     if max(ends) > LOG_FROM * min(ends):
         axes.set_xscale("log")
         axes.set_xlim(min(float(curve.steps[0]) for curve in curves), max(ends) * 1.02)

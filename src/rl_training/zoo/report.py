@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import math
+import os
 import platform
+from collections import Counter
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
-from rl_training._version import __version__
 from rl_training.errors import ConfigError
+from rl_training.runtime.checkpoint import list_checkpoints, read_manifest
 from rl_training.runtime.durable_files import atomic_write_text
+from rl_training.runtime.metric_lines import clean_line
 from rl_training.zoo.curves import Curve, read_curve
 from rl_training.zoo.manifest import Entry, Manifest
 from rl_training.zoo.plots import plot_environment, plot_overview
@@ -24,7 +25,7 @@ at least 4 of 5 seeds reach the floor and the median reaches the bar; a control 
 passes when every seed stays below its ceiling. IQM is the interquartile mean with its 95 % stratified bootstrap
 interval. Steps and minutes to floor: median, over the seeds that got there, of the first evaluation during training at
 or above the floor (10 episodes on other seeds). Area: mean height of the evaluation curve. Minutes are wall time on
-one thread of a busy two-core machine."""
+one thread, with whatever else the machine had to do."""
 
 
 def curves_of(entry: Entry, seeds: int, output_dir: str) -> list[Curve]:
@@ -52,17 +53,14 @@ def write_report(
         pictures = [plot_environment(name, rows, folder) for name, rows in environments]
         made = [path for path in pictures if path is not None]
         overview = plot_overview(manifest.title, environments, folder / f"{manifest.name}.png")
-        page = [
-            f"# {manifest.title}",
-            manifest.about,
-            f"Made by `rl-training zoo table {manifest.name} --write DIR`. {RULE}",
-        ]
-        page += [versions() + ".", markdown(table, seeds), "References:\n\n" + protocols_text(manifest, table)]
+        made_by = f"Made by `rl-training zoo table {manifest.name} --write DIR`.\n{RULE}"
+        page = [f"# {manifest.title}", manifest.about, made_by, provenance(entries, seeds, output_dir)]
+        page += [markdown(table, seeds), "References:\n\n" + protocols_text(manifest, table)]
         page += [f"![{path.stem}]({path.name})" for path in made]
         files = {
             folder / f"{manifest.name}.md": "\n\n".join(part.strip() for part in page if part) + "\n",
             folder / f"{manifest.name}.csv": csv_text(table),
-            folder / f"{manifest.name}.json": json.dumps(strict(list(table)), indent=1) + "\n",
+            folder / f"{manifest.name}.json": json.dumps([clean_line(line) for line in table], indent=1) + "\n",
         }
         for path, text in files.items():
             atomic_write_text(path, text)
@@ -71,23 +69,24 @@ def write_report(
     return [*files, *([overview] if overview is not None else []), *made]
 
 
-def strict(value: Any) -> Any:
-    """Strict JSON: a number that is not finite becomes null."""
-    if isinstance(value, dict):
-        return {str(key): strict(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [strict(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def provenance(entries: Sequence[Entry], seeds: int, output_dir: str) -> str:
+    """Versions that the runs themselves recorded in their last checkpoints, and the machine that made the table."""
+    found: Counter[str] = Counter()
+    for entry in entries:
+        for seed in range(seeds):
+            job = Job(entry, seed, output_dir)
+            checkpoints = list_checkpoints(job.run_dir, "resume")
+            if stored_score(job) is not None and checkpoints:
+                manifest = read_manifest(checkpoints[0])
+                facts = {"rl_training": manifest.library_version} | manifest.fingerprint
+                found[", ".join(f"{name} {value}" for name, value in facts.items() if name != "threads")] += 1
+    lines = [f"{count} runs with {versions}." for versions, count in found.most_common()]
+    return "\n".join([*lines, f"Table made on {processor()}, {os.cpu_count()} cores."])
 
 
-def versions() -> str:
-    names = ("torch", "gymnasium", "numpy", "mujoco", "ale-py")
-    parts = [f"rl_training {__version__}", f"Python {platform.python_version()}"]
-    for name in names:
-        try:
-            parts.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            continue
-    return ", ".join([*parts, platform.machine()])
-
-
+def processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

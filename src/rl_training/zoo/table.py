@@ -23,6 +23,8 @@ COLUMNS = (
     "row", "env steps", "mean ± se", "IQM [95 %]", "median", "worst .. best", "steps to floor", "minutes to floor",
     "area", "floor", "bar", "reference", "min/seed", "verdict",
 )  # fmt: skip
+# What fits on a terminal; the rest is in what `--write` writes.
+NARROW = ("row", "env steps", "mean ± se", "IQM [95 %]", "steps to floor", "bar", "reference", "min/seed", "verdict")
 CSV_COLUMNS = (
     "name", "algorithm", "environment", "env_steps", "seeds", "mean", "standard_error", "iqm", "iqm_low", "iqm_high",
     "median", "low", "high", "steps_to_floor", "minutes_to_floor", "seeds_that_reached_floor_in_training", "area",
