@@ -30,9 +30,10 @@ class FaultyEnv(gym.Env[Any, Any]):
         times: str | None = None,
         length: int = 6,
         slow: float = 0,
+        box: bool = False,
     ) -> None:
         self.observation_space = gym.spaces.Box(-1e6, 1e6, (2,), np.float32)
-        self.action_space = gym.spaces.Discrete(3)
+        self.action_space = gym.spaces.Box(-1, 1, (1,)) if box else gym.spaces.Discrete(3)
         self.how, self.fail_at, self.which, self.times, self.length = how, fail_at, which, times, length
         self.chosen = False
         time.sleep(slow)

@@ -23,6 +23,7 @@ from rl_training.envs.failures import HISTORY_BYTES, ActionHistory, EnvFailed
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, EnvironmentProblem
 from rl_training.experiment.config import load_config
+from rl_training.experiment.registry import get_spec
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.preparing import build_loop, training_envs
 from rl_training.runtime.recorder import read_metrics
@@ -31,6 +32,7 @@ from rl_training.runtime.state_tree import state_hash
 from rl_training.runtime.workflows import train
 from run_cases import CASES, metric_lines, saved_state
 from test_collector import collector_of
+from tiny_runs import EVERY_ALGORITHM, tiny_config
 
 TINY: dict[str, Any] = {"hidden_sizes": (8,), "eval_episodes": 1}
 HERE = Path(__file__).resolve().parent
@@ -158,6 +160,19 @@ def test_training_with_envs_in_processes_equals_training_in_one_bit_for_bit(name
     assert state_hash(states[0]) == state_hash(states[1])
 
 
+@EVERY_ALGORITHM
+def test_every_algorithm_learns_on_after_a_break(algorithm: str, tmp_path: Path) -> None:
+    (tmp_path / "times").write_bytes(b"xxx")
+    box = "box" in get_spec(algorithm).actions and "discrete" not in get_spec(algorithm).actions
+    kwargs = {"how": "exit", "fail_at": 5, "which": -1, "times": str(tmp_path / "times"), "box": box}
+    config = tiny_config(algorithm, tmp_path)
+    changes = {"env_id": "callable:FaultyEnv", "env_kwargs": kwargs, "vector_backend": "async", "log_every": 1}
+    config = config.model_copy(update=changes)
+    result = train(config, env=FaultyEnv, show=False)
+    assert result.env_steps > 0.8 * config.total_timesteps and result.agent.learner.updates > 1
+    assert [line for line in read_metrics(result.run_dir) if line["kind"] == "train"][-1]["env_restarts"] == 3
+
+
 def config_of(tmp_path: Path, **changes: Any) -> TrainConfig:
     base = {
         "algo": "ppo",
@@ -218,6 +233,7 @@ def test_a_run_that_cannot_go_on_says_where_and_leaves_what_fails_again(register
     for word in ("seed ", "env step ", "step 4 of its episode", "last action "):
         assert word in text
     path = Path(text.split("rl-training reproduce ")[1])
+    assert len(list(path.parent.glob("env-*.json"))) == 7  # with the three of each env that were survived
     document = json.loads(path.read_text())
     assert "in _fail" in document["trace"] and document["actions"]
     with pytest.raises(EnvFailed, match=r"the wheel came off \(action 4 of 4 in the file\)") as again:
@@ -256,8 +272,10 @@ def test_an_evaluation_that_fails_is_one_line_with_a_crash_file(registered: Path
     pattern = r"failed in step of an evaluation \(seed 10000, step 4 of its episode, last action \d\): faulty_envs"
     with pytest.raises(EnvironmentProblem, match=pattern) as caught:
         agent.learn(40, show=False)
+    path = str(caught.value).split("reproduce ")[1]
+    assert Path(path).name == "evaluation-step-40.json"
     with pytest.raises(EnvFailed, match="the wheel came off"):
-        reproduce(str(caught.value).split("reproduce ")[1], env=Unlucky)
+        reproduce(path, env=Unlucky)
 
 
 def test_a_vector_env_of_ones_own_that_raises_is_told_the_same_way(tmp_path: Path) -> None:

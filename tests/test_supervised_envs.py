@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium.vector import AutoresetMode
 
 from faulty_envs import WAYS, FaultyEnv
@@ -182,6 +183,35 @@ def test_a_constructor_that_fails_in_a_replacement_costs_the_budget(tmp_path: Pa
     flag.unlink()
     with pytest.raises(EnvFailed, match=r"env 1 failed in the making \(seed \d+\): OSError: no level file; it was"):
         envs.step(np.zeros(2, np.int64))
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    ("how", "why"), [("exit", "ended by itself with exit code 9"), ("sleep", r"gave no answer within 0\.5 s")]
+)
+def test_a_constructor_that_takes_its_process_along_is_told_on_one_line(how: str, why: str) -> None:
+    class Stillborn(FaultyEnv):
+        def __init__(self) -> None:
+            os._exit(9) if how == "exit" else time.sleep(1000)
+
+    with pytest.raises(EnvFailed, match=f"the env failed in the making.*{why}"):
+        make_vector_env(Stillborn, 2, backend="async", timeout=0.1)
+
+
+def test_an_env_may_use_torch_in_its_process() -> None:
+    """After a fork, torch would wait for threads that did not come along."""
+
+    class Thinking(FaultyEnv):
+        def step(self, action: Any) -> Any:
+            big = torch.ones(700, 700)
+            self.thought = float((big @ big).sum())
+            return super().step(action)
+
+    _ = torch.ones(700, 700) @ torch.ones(700, 700)
+    envs = make_vector_env(Thinking, 2, env_kwargs={"fail_at": -1}, backend="async", timeout=20.0)
+    envs.reset(seed=0)
+    envs.step(np.zeros(2, np.int64))
+    assert envs.failures == []
     envs.close()
 
 

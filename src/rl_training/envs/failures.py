@@ -12,7 +12,7 @@ import numpy as np
 
 from rl_training.errors import EnvironmentProblem
 
-HISTORY_BYTES = 4_000_000
+HISTORY_BYTES = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class EnvFailure:
     random_state: dict[str, Any] | None = None
     trace: str = ""
     timed_out: bool = False
+    in_evaluation: bool = False
     remark: str = ""
 
     def __str__(self) -> str:
@@ -40,7 +41,8 @@ class EnvFailure:
         where += [] if self.env_step is None else [f"env step {self.env_step}"]
         where += [f"step {self.episode_step} of its episode"] if self.episode_step else []
         where += [] if self.last_action is None else [f"last action {_short(self.last_action)}"]
-        return f"{who} failed in {self.call} ({', '.join(where)}): {self.reason}{self.remark}"
+        call = f"{self.call} of an evaluation" if self.in_evaluation else self.call
+        return f"{who} failed in {call} ({', '.join(where)}): {self.reason}{self.remark}"
 
 
 class EnvFailed(EnvironmentProblem):

@@ -101,11 +101,12 @@ class WatchedEnv:
         actions = [np.asarray(action).tolist() for action in self.actions]
         failure = EnvFailure(
             reason_of(error),
-            f"{call} of an evaluation",
+            call,
             seed=self.seed,
             episode_step=len(actions),
             last_action=actions[-1] if actions else None,
             actions=actions,
             trace=trace_of(error),
+            in_evaluation=True,
         )
         return EnvFailed(failure)

@@ -139,6 +139,8 @@ def _work(connection: socket.socket, index: int, makers: list[Maker]) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != nursery:
             return
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)  # its pool of threads did not come along, and an env that uses it would wait for them
     try:
         env = makers[index]()
         spaces = (env.observation_space, env.action_space, dict(env.metadata or {}), env.render_mode)

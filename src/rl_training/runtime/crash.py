@@ -34,7 +34,7 @@ class CrashReports:
     """Writes what happened, and counts it. A disk that takes no more must not hide the failure itself."""
 
     def __init__(self, run_dir: Path, config: TrainConfig, loop: Loop):
-        self.folder, self.config, self.learner, self.collector = run_dir / "crash", config, loop.learner, loop.collector
+        self.folder, self.config, self.loop = run_dir / "crash", config, loop
         self._survived: list[EnvFailure] = getattr(loop.collector.envs.unwrapped, "failures", [])
         self._told = 0
 
@@ -42,7 +42,7 @@ class CrashReports:
         """Report env failures that the run has survived since the last look."""
         for failure in self._survived[self._told :]:
             self._told += 1
-            failure = dataclasses.replace(failure, env_step=self.collector.reset_at + failure.steps_before)
+            failure = dataclasses.replace(failure, env_step=self.loop.collector.reset_at + failure.steps_before)
             path = self._write_failure(failure)
             note(f"replaced an env: {failure}" + (f" ({path})" if path else ""))
 
@@ -55,6 +55,7 @@ class CrashReports:
 
     def keep(self, error: BaseException) -> None:
         """Write down what ends the run, and name the place in its message."""
+        self.look(lambda text: None)  # what was survived before, in the same rollout
         path, what = None, ""
         if isinstance(error, EnvFailed):
             path = self._write_failure(error.failure)
@@ -74,9 +75,12 @@ class CrashReports:
             "vector_backend": self.config.vector_backend,
             **dataclasses.asdict(failure),
         }
-        who = "all" if failure.env_index is None else failure.env_index
+        who = "all-envs" if failure.env_index is None else f"env-{failure.env_index}"
+        if failure.in_evaluation:
+            who = "evaluation"
+        step = self.loop.env_steps if failure.env_step is None else failure.env_step
         with contextlib.suppress(OSError, TypeError, ValueError):
-            path = self._new(f"env-{who}-step-{failure.env_step or 0}", ".json")
+            path = self._new(f"{who}-step-{step}", ".json")
             atomic_write_text(path, json.dumps(document, default=str, allow_nan=False) + "\n")
             return path
         return None
@@ -90,9 +94,9 @@ class CrashReports:
             "field": error.field,
             "env_index": error.env_index,
             "env_step": error.env_step,
-            "updates": self.learner.updates,
+            "updates": self.loop.learner.updates,
             "metrics": clean_line(error.metrics),
-            "parameters": _statistics(_flat_parameters(self.learner)),
+            "parameters": _statistics(_flat_parameters(self.loop.learner)),
             "arrays": {name: _statistics(array) for name, array in arrays.items()},
         }
         with contextlib.suppress(OSError, TypeError, ValueError):
