@@ -112,6 +112,15 @@ def test_a_break_on_the_first_row_of_a_rollout_or_an_episode_ends_nothing_twice(
     envs.close()
 
 
+def test_an_info_of_the_env_that_speaks_of_restarts_is_no_break() -> None:
+    class Talkative(FaultyEnv):
+        def step(self, action: Any) -> Any:
+            return (*super().step(action)[:4], {"restarted": True, "broken": True})
+
+    collector, _ = collector_of(make_vector_env(Talkative, 2, env_kwargs={"fail_at": -1}, backend="sync"))
+    assert collector.collect(4)[0].valid.all()
+
+
 def replay_rows(tmp_path: Path, **settings: Any) -> tuple[Any, dict[str, np.ndarray]]:
     config = load_config(
         {

@@ -20,7 +20,7 @@ from gymnasium.vector import AutoresetMode
 from faulty_envs import WAYS, FaultyEnv
 from rl_training.envs import supervised
 from rl_training.envs.factory import autoreset_mode, make_vector_env
-from rl_training.envs.failures import EnvFailed
+from rl_training.envs.failures import RESTARTED, EnvFailed
 from rl_training.envs.running import check_observation
 
 SLOW = {"sleep", "stop"}
@@ -107,12 +107,12 @@ def test_whatever_way_an_env_fails_it_is_replaced_and_the_others_go_on(how: str,
     envs = faulty(how, tmp_path)
     envs.reset(seed=20)
     for number in range(1, 4):
-        assert "restarted" not in envs.step(np.array([0, number % 3, 2]))[4]
+        assert RESTARTED not in envs.step(np.array([0, number % 3, 2]))[4]
     before = envs.processes
     started = time.monotonic()
     observations, rewards, terminated, truncated, infos = envs.step(np.array([0, 1, 2]))
     assert time.monotonic() - started < 2 + (1 if how in SLOW else 0)
-    assert infos["restarted"].tolist() == [False, True, False]
+    assert infos[RESTARTED].tolist() == [False, True, False]
     assert observations[:, 0].tolist() == [4, 0, 4] and rewards.tolist() == [4, 0, 4]
     assert not terminated.any() and not truncated.any()
     (failure,) = envs.failures

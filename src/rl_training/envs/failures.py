@@ -13,6 +13,7 @@ import numpy as np
 from rl_training.errors import EnvironmentProblem
 
 HISTORY_BYTES = 2_000_000
+RESTARTED = "rl_training/restarted"  # in infos: the envs that broke in this step; no info of an env has such a name
 
 
 @dataclass(frozen=True)

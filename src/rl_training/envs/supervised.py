@@ -1,6 +1,6 @@
 """Envs in processes of their own, supervised: one that raises, dies, hangs or returns nonsense is replaced.
 
-The step in which an env failed is no transition: its row is marked in `infos["restarted"]`, has reward 0 and shows the
+The step in which an env failed is no transition: its row is marked in `infos[RESTARTED]`, has reward 0 and shows the
 first observation of the replacement's episode. What came before ends as a truncation at the last observation that was
 really seen; the collector does that. A failure costs the budget below; when it is spent, the run ends with the last
 failure's story (exit code 3). With the same seeds, and without failures, every bit is that of the envs in one process.
@@ -22,7 +22,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rl_training.envs.failures import ActionHistory, EnvFailed, EnvFailure
+from rl_training.envs.failures import RESTARTED, ActionHistory, EnvFailed, EnvFailure
 from rl_training.envs.in_process import seeds_of
 from rl_training.envs.shared_block import SharedBlock
 from rl_training.envs.worker import HEADER, QUIT, end_child, pack, start_nursery, unpack
@@ -121,7 +121,7 @@ class SupervisedVectorEnv(VectorEnv[Any, Any, Any]):
         for index, problem in down.items():
             rewards[index] = 0.0
             info = self._replace(index, "step", problem, self._next_seed(index))
-            infos = self._add_info(infos, {**(info or {}), "restarted": True}, index)
+            infos = self._add_info(infos, {**(info or {}), RESTARTED: True}, index)
         self._history.skipped += len(down)
         return self._memory.read(), rewards, terminated, truncated, infos
 

@@ -20,7 +20,7 @@ from rl_training.algorithms.learner import Learner
 from rl_training.algorithms.streams import Streams
 from rl_training.data.rollout import Rollout
 from rl_training.envs.factory import autoreset_mode
-from rl_training.envs.failures import EnvFailed, EnvFailure, reason_of, trace_of
+from rl_training.envs.failures import RESTARTED, EnvFailed, EnvFailure, reason_of, trace_of
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvironmentProblem, NumericalError, RLTrainingError
 
@@ -141,7 +141,7 @@ class Collector:
             self.episode_starts = done
             if any_done:
                 next_obs = self._with_final_observations(done, infos)
-        broken = infos.get("restarted")
+        broken = infos.get(RESTARTED)
         if broken is not None:
             valid &= ~broken
             self._no_transitions += int(np.count_nonzero(broken))
