@@ -158,7 +158,7 @@ def table_zoo(
     if write is not None:
         from rl_training.zoo.report import write_report
 
-        for path in write_report(loaded, entries, made, seeds, str(output_dir), write):
+        for path in write_report(loaded, entries, made, seeds, str(output_dir), write, fraction):
             typer.echo(f"wrote {path}", err=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections.abc import Sequence
@@ -167,6 +168,12 @@ def _short(steps: float) -> str:
 
 def _save(figure: Figure, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Without the date and the version: the same runs make the same file.
-    figure.savefig(path, dpi=DOTS_PER_INCH, metadata={"Software": None})
+    from PIL import Image
+
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=DOTS_PER_INCH, format="png")
+    with Image.open(drawn) as picture:
+        # A palette: a third of the size, for what is committed anew with every benchmark. No date and no version in it:
+        # the same runs make the same file.
+        picture.convert("RGB").quantize(128).save(path, optimize=True)
     return path

@@ -17,7 +17,7 @@ from rl_training.runtime.metric_lines import clean_line
 from rl_training.zoo.curves import Curve, read_curve
 from rl_training.zoo.manifest import Entry, Manifest
 from rl_training.zoo.plots import plot_environment, plot_overview
-from rl_training.zoo.runs import Job, stored_score
+from rl_training.zoo.runs import Job, is_done, same_settings, stored_score
 from rl_training.zoo.table import Line, csv_text, markdown, protocols_text
 
 RULE = """Every preset was trained within its budget, and the LAST checkpoint of each seed evaluated. A row passes when
@@ -28,26 +28,33 @@ or above the floor (10 episodes on other seeds). Area: mean height of the evalua
 one thread, with whatever else the machine had to do."""
 
 
-def curves_of(entry: Entry, seeds: int, output_dir: str) -> list[Curve]:
-    """Of the finished seeds; none of a run whose settings are older than the preset."""
-    jobs = [Job(entry, seed, output_dir) for seed in range(seeds)]
-    return [read_curve(job.run_dir) for job in jobs if stored_score(job) is not None]
+def curves_of(entry: Entry, seeds: int, output_dir: str, fraction: float = 1.0) -> list[Curve]:
+    """Of the seeds that are done; none of a run whose settings are older than the preset."""
+    jobs = [Job(entry, seed, output_dir, fraction) for seed in range(seeds)]
+    done = [job for job in jobs if (stored_score(job) is not None if fraction >= 1 else is_done(job))]
+    return [read_curve(job.run_dir).until(job.stop) for job in done]
 
 
 def by_environment(
-    entries: Sequence[Entry], seeds: int, output_dir: str
+    entries: Sequence[Entry], seeds: int, output_dir: str, fraction: float = 1.0
 ) -> list[tuple[str, list[tuple[Entry, list[Curve]]]]]:
     found: dict[str, list[tuple[Entry, list[Curve]]]] = {}
     for entry in entries:
-        found.setdefault(entry.environment, []).append((entry, curves_of(entry, seeds, output_dir)))
+        found.setdefault(entry.environment, []).append((entry, curves_of(entry, seeds, output_dir, fraction)))
     return list(found.items())
 
 
 def write_report(
-    manifest: Manifest, entries: Sequence[Entry], table: Sequence[Line], seeds: int, output_dir: str, folder: Path
+    manifest: Manifest,
+    entries: Sequence[Entry],
+    table: Sequence[Line],
+    seeds: int,
+    output_dir: str,
+    folder: Path,
+    fraction: float = 1.0,
 ) -> list[Path]:
     """`<manifest>.md`, `.csv`, `.json` and `.png`, and a picture for each env; gives back what was written."""
-    environments = by_environment(entries, seeds, output_dir)
+    environments = by_environment(entries, seeds, output_dir, fraction)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         pictures = [plot_environment(name, rows, folder) for name, rows in environments]
@@ -76,7 +83,7 @@ def provenance(entries: Sequence[Entry], seeds: int, output_dir: str) -> str:
         for seed in range(seeds):
             job = Job(entry, seed, output_dir)
             checkpoints = list_checkpoints(job.run_dir, "resume")
-            if stored_score(job) is not None and checkpoints:
+            if checkpoints and same_settings(job.run_dir / "config.yaml", entry.preset):
                 manifest = read_manifest(checkpoints[0])
                 facts = {"rl_training": manifest.library_version} | manifest.fingerprint
                 found[", ".join(f"{name} {value}" for name, value in facts.items() if name != "threads")] += 1
