@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cli_helpers import call, start_process, wait_for
+from rl_training.errors import CheckpointError
 from rl_training.runtime.checkpoint import list_checkpoints, read_manifest
 from rl_training.runtime.metric_lines import read_metrics, without_wall_clock
 from rl_training.runtime.run_directory import run_status
@@ -92,6 +93,16 @@ def test_a_run_that_died_before_its_first_save_is_begun_again(tmp_path: Path) ->
     (job.run_dir / "run.json").write_text(json.dumps({"status": "running"}))
     train_and_score(job)
     assert lines_of(job) == expected and (tmp_path / "runs" / "old-quick-seed0-1").is_dir()
+
+
+def test_a_finished_run_without_a_good_checkpoint_cannot_be_scored(tmp_path: Path) -> None:
+    job = job_of(write_manifest(tmp_path, {"quick": preset()}))
+    train_and_score(job)
+    (job.run_dir / "score.json").unlink()
+    for path in list_checkpoints(job.run_dir):
+        (path / "manifest.json").unlink()
+    with pytest.raises(CheckpointError, match="finished, but no checkpoint of it verifies"):
+        train_and_score(job)
 
 
 def test_a_part_of_the_budget_is_the_beginning_of_the_whole_run(tmp_path: Path) -> None:

@@ -132,7 +132,8 @@ def train_and_score(job: Job, watch: Callable[[int], bool] = lambda env_steps: T
     from rl_training.runtime.workflows import evaluate_checkpoint
 
     checkpoint = _newest(run_dir, exact=False)
-    assert checkpoint is not None
+    if checkpoint is None:
+        raise CheckpointError(f"{run_dir}: finished, but no checkpoint of it verifies; move it away to train it anew")
     evaluation = evaluate_checkpoint(checkpoint, episodes=EPISODES, seed=FIRST_SEED)
     score = evaluation.summary() | {
         "env_steps": read_manifest(checkpoint).env_steps,
