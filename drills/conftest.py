@@ -30,6 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[figures.FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="drill-figures-")
 
 
+@pytest.hookimpl(trylast=True)  # after the workers have gone: that takes time too
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config = session.config
     if hasattr(config, "workerinput"):
