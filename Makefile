@@ -53,7 +53,7 @@ drills: setup ## reliability drills, under 20 minutes; their figures go into doc
 bench-setup: setup ## install the peers of the speed benchmark, apart from the library
 	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --disable-pip-version-check --quiet \
-		--constraint constraints.txt --editable ".[bench,box2d]"
+		--constraint constraints.txt --editable ".[bench,atari]"
 
 bench: bench-setup ## measure speed against the peers; the machine must do nothing else
 	$(BIN)/python benchmarks/speed.py

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import sb3_contrib
 import stable_baselines3
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.env_util import make_atari_env, make_vec_env
 from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.vec_env import VecFrameStack
 from windows import Windows
 
 
@@ -42,7 +45,12 @@ def main() -> None:
     policy: dict[str, Any] = {"net_arch": work["net"], "activation_fn": getattr(torch.nn, work["activation"])}
     if "lstm_hidden_size" in work:
         policy["lstm_hidden_size"] = work["lstm_hidden_size"]
-    envs = make_vec_env(work["env"], n_envs=work["envs"], seed=0)
+    if work.get("policy") == "CnnPolicy":
+        gym.register_envs(importlib.import_module("ale_py"))
+        policy = {}  # its own NatureCNN
+        envs = VecFrameStack(make_atari_env(work["env"], n_envs=work["envs"], seed=0), 4)
+    else:
+        envs = make_vec_env(work["env"], n_envs=work["envs"], seed=0)
     if (noise := kwargs.pop("noise", None)) is not None:
         size = envs.action_space.shape[0]
         kwargs["action_noise"] = NormalActionNoise(np.zeros(size), np.full(size, noise))

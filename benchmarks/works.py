@@ -59,6 +59,22 @@ def _continuous(algo: str) -> Work:
     )
 
 
+# What SB3's own Atari wrappers do: four frames a step, stacks of four, a lost life ends an episode, no sticky actions.
+ATARI = {"atari": {"sticky_actions": 0.0, "noop_max": 30, "frame_skip": 4, "stack": 4, "episodic_life": True}}
+
+
+def _atari(algo: str, title: str, bar: float, envs: int, ours: dict[str, Any], peer: dict[str, Any]) -> Work:
+    config = _ours(algo, "ALE/Breakout-v5", envs, [], reward_clip=1.0, **ours)
+    config["model"] = {"encoder": "nature", "hidden_sizes": []}
+    return Work(
+        title,
+        config | {"env_kwargs": ATARI},
+        _peer(algo.upper(), "BreakoutNoFrameskip-v4", envs, [], **peer) | {"policy": "CnnPolicy"},
+        bar,
+        threads=(1, 2),
+    )
+
+
 WORKS: dict[str, Work] = {
     "ppo": Work(
         "PPO CartPole, 8 envs x 128, 4 epochs x 4 minibatches, 2x64",
@@ -90,5 +106,21 @@ WORKS: dict[str, Work] = {
         _peer("RecurrentPPO", "CartPole-v1", 8, [], n_steps=128, batch_size=256, n_epochs=4)
         | {"policy": "MlpLstmPolicy", "lstm_hidden_size": 64},
         5.0,
+    ),
+    "ppo-atari": _atari(
+        "ppo",
+        "PPO Breakout, NatureCNN, 8 envs x 128, 4 epochs x 4 minibatches",
+        1.6,
+        8,
+        {"num_steps": 128, "minibatch_size": 256, "update_epochs": 4},
+        {"n_steps": 128, "batch_size": 256, "n_epochs": 4},
+    ),
+    "dqn-atari": _atari(
+        "dqn",
+        "DQN Breakout, NatureCNN, batch 32, an update per 4 steps",
+        1.5,
+        1,
+        {"batch_size": 32, "train_frequency": 4, "learning_starts": 200, "buffer_size": 10_000},
+        {"batch_size": 32, "train_freq": 4, "gradient_steps": 1, "learning_starts": 200, "buffer_size": 10_000},
     ),
 }
