@@ -69,6 +69,7 @@ class ActorCriticReader(Reader):
 
     def assume_values(self, learner: Any, function: ValueFunction) -> None:
         learner.model.value = function
+        learner.model.value_numpy = lambda obs: function(torch.from_numpy(obs)).numpy()
 
     def targets(self, batch: Any, loss_arguments: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor]:
         data = next(argument for argument in loss_arguments if isinstance(argument, PolicyBatch))
