@@ -25,9 +25,9 @@ def run(case: Case, folder: Path, **changes: Any) -> TrainResult:
 
 
 def training_hash(result: TrainResult) -> str:
-    """Of the whole state but for the record of the best evaluation, which belongs to the watcher."""
+    """Of the whole state but for the records of evaluations, which belong to the watcher."""
     state = saved_state(result.checkpoint)
-    del state["best_return"]
+    del state["best_return"], state["evaluated_at"]
     return state_hash(state)
 
 
