@@ -26,6 +26,7 @@ class InProcessVectorEnv(SyncVectorEnv[Any, Any]):
         self._runners = [EnvRunner(env) for env in self.envs]
         self._history = ActionHistory(self.num_envs)
         self._seen: list[Any] = [None] * self.num_envs
+        self._plain = isinstance(self.single_observation_space, gym.spaces.Box)
         self._batch: Any = create_empty_array(self.single_observation_space, n=self.num_envs, fn=np.zeros)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -45,7 +46,9 @@ class InProcessVectorEnv(SyncVectorEnv[Any, Any]):
         rewards = np.zeros(self.num_envs)
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
         infos: dict[str, Any] = {}
-        for index, action in enumerate(iterate(self.action_space, actions)):
+        # Rows of an array are the actions; Gymnasium's way for any container costs a third of a small env's step.
+        given = actions if isinstance(actions, np.ndarray) else iterate(self.action_space, actions)
+        for index, action in enumerate(given):
             try:
                 self._seen[index], rewards[index], over, cut, info, final = self._runners[index].step(action)
             except FAILURES as error:
@@ -59,6 +62,8 @@ class InProcessVectorEnv(SyncVectorEnv[Any, Any]):
         return self._observe(), rewards, terminated, truncated, infos
 
     def _observe(self) -> Any:
+        if self._plain:
+            return np.array(self._seen, self.single_observation_space.dtype)
         self._batch = concatenate(self.single_observation_space, self._seen, self._batch)
         return copy.deepcopy(self._batch)
 
