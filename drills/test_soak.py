@@ -13,7 +13,7 @@ import pytest
 
 from figures import record_figure
 
-WARM_UP, SOAK = 20.0, 60.0
+WARM_UP, SOAK = 50.0, 80.0
 PREDICTION = """
 import sys, numpy as np
 from rl_training.data.frame_replay import FrameReplayBuffer

@@ -98,6 +98,7 @@ class ActionHistory:
         if self._ring is None or self._ring.shape[1:] != actions.shape:
             rows = int(np.clip(HISTORY_BYTES // max(1, actions.nbytes), 10, 100_000))
             self._ring = np.empty((rows, *actions.shape), actions.dtype)
+            self._ring.fill(0)  # takes its memory at once: page by page it would look like a leak
         self._ring[self.time % len(self._ring)] = actions
         self.time += 1
 
