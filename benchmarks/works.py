@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 ENDLESS = 1_000_000_000  # env steps: a run is measured in windows of time and then stopped
@@ -18,7 +18,6 @@ class Work:
     bar: float
     threads: tuple[int, ...] = (1,)  # settings the peer may choose the quicker of
     notes: str = ""
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 def _peer(name: str, env: str, envs: int, net: list[int], activation: str = "Tanh", **kwargs: Any) -> dict[str, Any]:

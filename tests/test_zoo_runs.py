@@ -15,7 +15,7 @@ from rl_training.runtime.checkpoint import list_checkpoints, read_manifest
 from rl_training.runtime.metric_lines import read_metrics, without_wall_clock
 from rl_training.runtime.run_directory import run_status
 from rl_training.zoo.manifest import load_manifest
-from rl_training.zoo.runs import Job, Stopped, is_done, stored_failure, stored_score, train_and_score
+from rl_training.zoo.runs import Job, Stopped, is_done, note_failure, stored_failure, stored_score, train_and_score
 from zoo_helpers import STEPS, install_env, preset, row, write_manifest
 
 CLOCK = ("minutes", "minutes_to_floor")
@@ -150,6 +150,12 @@ def test_one_row_that_fails_costs_itself_only(tmp_path: Path) -> None:
     (tmp_path / "missing.yaml").write_text(json.dumps(preset()))
     train_and_score(job_of(manifest))
     assert stored_failure(job_of(manifest)) is None and stored_score(job_of(manifest)) is not None
+
+
+def test_a_failure_is_told_without_the_folder_of_all_runs(tmp_path: Path) -> None:
+    job = job_of(write_manifest(tmp_path, {"quick": preset()}))
+    note_failure(job, f"{job.run_dir}/checkpoints/step-000000000100: damaged")
+    assert stored_failure(job) == f"{job.run_name}/checkpoints/step-000000000100: damaged"
 
 
 @pytest.mark.parametrize(("number", "seeds"), [(signal.SIGKILL, 2), (signal.SIGTERM, 1)])

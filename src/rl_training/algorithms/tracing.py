@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from rl_training.algorithms.updates import vector_on
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
@@ -132,10 +134,8 @@ class _Replacing(TorchFunctionMode):
 
 
 def _whole_storage(tensor: Tensor) -> Tensor:
-    """A vector of its own on everything that `tensor` is a part of."""
-    storage = tensor.untyped_storage()
-    size = storage.nbytes() // tensor.element_size()
-    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage, 0, (size,), (1,))
+    """Everything that `tensor` is a part of, as one vector."""
+    return vector_on(tensor, 0, tensor.untyped_storage().nbytes() // tensor.element_size())
 
 
 class _Vectors:

@@ -45,11 +45,13 @@ def _common_vector(parameters: Sequence[nn.Parameter]) -> Tensor | None:
         if not placed or parameter.untyped_storage().data_ptr() != storage:
             return None
         expected += parameter.numel()
-    # A tensor of its own on the same storage: to a compiler, a view of a parameter is something else.
-    first = parameters[0].detach()
-    return torch.empty(0, dtype=first.dtype, device=first.device).set_(
-        first.untyped_storage(), start, (expected - start,), (1,)
-    )
+    return vector_on(parameters[0].detach(), int(start), int(expected - start))
+
+
+def vector_on(tensor: Tensor, start: int, size: int) -> Tensor:
+    """`size` entries of the storage that `tensor` lies in. Not a view: autograd does not see it change."""
+    vector = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return vector.set_(tensor.untyped_storage(), start, (size,), (1,))
 
 
 class Optimizer:
@@ -71,8 +73,8 @@ class Optimizer:
         self.parameters: Sequence[nn.Parameter] = list(parameters)
         self.vector = flatten_parameters(self.parameters)
         self.kind, self.epsilon, self.decay, self.max_grad_norm = kind, epsilon, decay, max_grad_norm
-        # Tensors, not floats: a schedule that moves must not make a compiled update compile again. Of one entry, not
-        # of none: torch.compile takes a float64 scalar for a Python number, and what is added to it is lost.
+        # Tensors, not floats: a compiled update has them as inputs and sees a schedule move. Of one entry each, as in
+        # every checkpoint.
         self.learning_rate = torch.zeros(1, dtype=torch.float64)
         self.steps = torch.zeros(1, dtype=torch.float64)
         self.first_moment = torch.zeros_like(self.vector)

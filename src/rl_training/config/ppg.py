@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PPGConfig(OnPolicyConfig):
-    # Its two optimizers work on overlapping parts of one vector, which torch.compile does not take.
+    # Not tried since steps are traced: its two optimizers work on overlapping parts of one vector.
     compilable: ClassVar[bool] = False
 
     num_steps: NumSteps = 256

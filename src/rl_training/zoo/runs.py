@@ -96,9 +96,9 @@ def stored_score(job: Job) -> Score | None:
 
 
 def stored_failure(job: Job) -> str | None:
-    """Why the job failed when it was last tried."""
+    """Why the job failed when it was last tried; without the folder of all runs, which says nothing in a table."""
     try:
-        return str(read_json(job.failure_file)["reason"])
+        return str(read_json(job.failure_file)["reason"]).replace(f"{job.output_dir}/", "")
     except (CheckpointError, KeyError, TypeError):
         return None
 
