@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rl_training.zoo.curves import Curve
-from rl_training.zoo.manifest import Entry, Row
+from rl_training.zoo.manifest import Entry, Manifest, Row, load_manifest
 
 ENV_MODULE = """
 import os
@@ -71,15 +71,32 @@ def row(config: str, **changes: Any) -> dict[str, Any]:
     }
 
 
-def write_manifest(folder: Path, presets: dict[str, dict[str, Any]], rows: list[Any] | None = None) -> Path:
+def write_manifest(
+    folder: Path, presets: dict[str, dict[str, Any]], rows: list[Any] | None = None, **keys: Any
+) -> Path:
     """JSON is YAML too."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, settings in presets.items():
         (folder / f"{name}.yaml").write_text(json.dumps(settings))
     rows = rows if rows is not None else [row(f"{name}.yaml") for name in presets]
     path = folder / "tiny.yaml"
-    path.write_text(json.dumps({"title": "Tiny", "protocols": {"exact": "known exactly"}, "rows": rows}))
+    path.write_text(json.dumps({"title": "Tiny", "protocols": {"exact": "known exactly"}, "rows": rows} | keys))
     return path
+
+
+CURVE = {
+    "source": "peer",
+    "protocol": "exact",
+    "seeds": 4,
+    "uncounted_steps": 10_000,
+    "points": [[0, 0.0, 0.0], [10_000, 100.0, 20.0], [50_000, 300.0, 40.0], [90_000, 500.0, 0.0]],
+}
+
+
+def manifest_with_curve(folder: Path, **changes: Any) -> Manifest:
+    """CartPole with a curve that somebody published, or with what is wrong about it."""
+    rows = [row("configs/ppo/cartpole.yaml", floor=475, bar=495, curve="peer-cartpole")]
+    return load_manifest(write_manifest(folder, {}, rows, curves={"peer-cartpole": CURVE | changes}))
 
 
 def install_env(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from rl_training.config.messages import describe_field, printable
 from rl_training.config.train import TrainConfig
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import load_config, shown_path
+from rl_training.zoo.published import CurveText, PublishedCurve, checked_curve
 
 MAIN = "benchmark"
 RUN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,50}")
@@ -38,6 +39,7 @@ class Row(StrictModel):
     reference_steps: int | None = Field(None, ge=1, description="Env steps of the reference, where not the budget.")
     source: str = Field(min_length=1, description="Where the reference comes from.")
     protocol: str = Field(min_length=1, description="How the reference was measured: a key of `protocols`.")
+    curve: str | None = Field(None, description="Published learning curve: a key of `curves`; null is none.")
     long: bool = Field(False, description="Takes hours: run only when asked for.")
 
 
@@ -47,6 +49,7 @@ class ManifestText(StrictModel):
     title: str = Field(min_length=1, description="Head of the table.")
     about: str = Field("", description="A sentence or two below the title.")
     protocols: dict[str, str] = Field(description="Name -> how scores were measured.")
+    curves: dict[str, Any] = Field({}, description="Name -> a published learning curve.")
     rows: list[Any] = Field(min_length=1, description="Rows, or names of files with one each.")
 
 
@@ -57,6 +60,7 @@ class Entry:
     row: Row
     name: str
     preset: TrainConfig
+    published: PublishedCurve | None = None
 
     @property
     def algorithm(self) -> str:
@@ -82,6 +86,7 @@ class Manifest:
     about: str
     protocols: dict[str, str]
     entries: tuple[Entry, ...]
+    curves: dict[str, PublishedCurve]
 
     def select(self, only: Sequence[str] = (), *, long: bool = False) -> tuple[Entry, ...]:
         """The rows that were asked for: by name, algorithm or last word. A long one has to be named, or `long` said."""
@@ -116,26 +121,26 @@ def load_manifest(source: str | Path) -> Manifest:
         # The file of one row is a manifest of its own, with the words of the benchmark beside it.
         beside = path.with_name(f"{MAIN}.yaml")
         whole = load_manifest(beside) if beside.is_file() else None
-        entry = _entry(document.data, path, name, whole.protocols if whole is not None else None)
-        protocols = whole.protocols if whole is not None else {}
-        return Manifest(
-            entry.name.replace("/", "-"), f"{entry.algorithm} on {entry.environment}", "", protocols, (entry,)
-        )
+        protocols, curves = (whole.protocols, whole.curves) if whole is not None else (None, {})
+        entry = _entry(document.data, path, name, protocols, curves)
+        title = f"{entry.algorithm} on {entry.environment}"
+        return Manifest(entry.name.replace("/", "-"), title, "", protocols or {}, (entry,), curves)
     text = _checked(ManifestText, document.data, name)
+    curves = {key: _curve(str(key), raw, name, text.protocols) for key, raw in text.curves.items()}
     entries = []
     for number, raw in enumerate(text.rows, start=1):
         home, where = path, f"{name}, row {number}"
         if isinstance(raw, str):
             home, where = path.with_name(raw), f"{name}, row {number} ({printable(raw, quoted=False)})"
             raw = yaml_text.read_file(home, where).data
-        entries.append(_entry(raw, home, where, text.protocols))
+        entries.append(_entry(raw, home, where, text.protocols, curves))
     seen: set[str] = set()
     for number, entry in enumerate(entries, start=1):
         if entry.name in seen:
             raise ConfigError(f"{name}, row {number}: {entry.name} appears twice, give one of them another name")
         seen.add(entry.name)
     short = path.parent.name if path.stem == MAIN else path.stem
-    return Manifest(short, text.title, text.about, text.protocols, tuple(entries))
+    return Manifest(short, text.title, text.about, text.protocols, tuple(entries), curves)
 
 
 def _find(text: str) -> tuple[Path, str]:
@@ -154,14 +159,31 @@ def _find(text: str) -> tuple[Path, str]:
     raise ConfigError(f"{shown}: no such manifest, {hint}")
 
 
-def _entry(raw: Any, home: Path, where: str, protocols: dict[str, str] | None) -> Entry:
+def _curve(key: str, raw: Any, name: str, protocols: dict[str, str]) -> PublishedCurve:
+    where = f"{name}, curve {printable(key, quoted=False)}"
+    text = _checked(CurveText, raw, where)
+    _check_protocol(text.protocol, where, protocols)
+    return checked_curve(key, text, where)
+
+
+def _check_protocol(protocol: str, where: str, protocols: dict[str, str]) -> None:
+    if protocol not in protocols:
+        raise ConfigError(f"{where}: protocol {protocol!r} is not described, protocols has {', '.join(protocols)}")
+
+
+def _entry(
+    raw: Any, home: Path, where: str, protocols: dict[str, str] | None, curves: dict[str, PublishedCurve]
+) -> Entry:
     row = _checked(Row, raw, where)
     if (row.must_stay_below is None) == (row.floor is None and row.bar is None):
         raise ConfigError(f"{where}: give either floor and bar, or must_stay_below for a control")
     if row.must_stay_below is None and (row.floor is None or row.bar is None or row.floor > row.bar):
         raise ConfigError(f"{where}: floor and bar are both needed, and the floor is not above the bar")
-    if protocols is not None and row.protocol not in protocols:
-        raise ConfigError(f"{where}: protocol {row.protocol!r} is not described, protocols has {', '.join(protocols)}")
+    if protocols is not None:
+        _check_protocol(row.protocol, where, protocols)
+    if row.curve is not None and row.curve not in curves:
+        known = ", ".join(curves) or "none"
+        raise ConfigError(f"{where}: curve {printable(row.curve)} is not described, curves has {known}")
     beside = home.parent / row.config
     try:
         preset = load_config(beside if beside.is_file() else row.config)
@@ -173,7 +195,7 @@ def _entry(raw: Any, home: Path, where: str, protocols: dict[str, str] | None) -
     name = name if RUN_NAME.fullmatch(name) and ".." not in name else Path(name).stem
     if not RUN_NAME.fullmatch(name):
         raise ConfigError(f"{where}: name: {printable(name)} has to be 1 to 50 letters, digits, '.', '_', '-' or '/'")
-    return Entry(row, name, preset)
+    return Entry(row, name, preset, curves.get(row.curve) if row.curve is not None else None)
 
 
 def _checked(model: type[Any], raw: Any, where: str) -> Any:
