@@ -246,6 +246,8 @@ def check_fraction(fraction: float) -> None:
 def _show_table(
     manifest: Manifest, entries: tuple[Entry, ...], seeds: int, output_dir: str, fraction: float, as_json: bool
 ) -> list[dict[str, Any]]:
+    from rl_training.zoo.comparison import COLUMNS as COMPARED
+    from rl_training.zoo.comparison import HEADING, comparison_rows
     from rl_training.zoo.table import COLUMNS, NARROW, cells, make_table
 
     made = make_table(entries, seeds, output_dir, fraction)
@@ -257,4 +259,7 @@ def _show_table(
         # The source of a reference is in `zoo list MANIFEST`.
         rows = [[text[place].partition(" (")[0] for place in places] for text in map(cells, made)]
         show(table(NARROW, rows, NARROW[1:6]))
+        if against := comparison_rows(made):
+            print_text(HEADING)
+            show(table(COMPARED, against, COMPARED[1:-1]))
     return made

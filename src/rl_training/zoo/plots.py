@@ -15,6 +15,7 @@ from rl_training.errors import ConfigError
 from rl_training.experiment.registry import ALGORITHMS
 from rl_training.zoo.curves import Curve, on_grid
 from rl_training.zoo.manifest import Entry
+from rl_training.zoo.published import PublishedCurve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,6 +32,9 @@ STAR: Any = {  # may lie on the edge of the axes, and must not move them
     "marker": "*", "linestyle": "none", "markersize": 13, "markeredgecolor": "white", "zorder": 5, "clip_on": False,
     "in_layout": False,
 }  # fmt: skip
+PUBLISHED: Any = {"linestyle": (0, (4, 2)), "linewidth": 1.1, "markersize": 3.5, "markerfacecolor": "white"}
+MARKS = ("o", "s", "^")  # of published curves; they tell apart what has one colour
+PAST_THE_END = 1.5  # how far beyond our own runs published scores are shown
 LOG_FROM = 4  # times the shortest budget: on a linear axis short runs would be a smudge at its left end
 STYLE: Any = {
     "font.size": 11,
@@ -85,8 +89,11 @@ def plot_overview(title: str, environments: Sequence[tuple[str, Rows]], path: Pa
                 lines.setdefault(algorithm, line)
             axes.set_title(environment)
         names = sorted(lines, key=_number)
-        columns = min(8, len(names))
-        figure.legend([lines[name] for name in names], names, loc="outside lower center", ncols=columns)
+        handles = [lines[name] for name in names]
+        if any(entry.published is not None for _, rows in shown for entry, _ in rows):
+            names.append("published curve")
+            handles += axes.plot([], [], color="#555555", marker=MARKS[0], **PUBLISHED)
+        figure.legend(handles, names, loc="outside lower center", ncols=min(8, len(names)))
         figure.suptitle(f"{title}: median and middle half of the seeds; stars are published scores")
         return _save(figure, path)
 
@@ -120,7 +127,7 @@ def _number(algorithm: str) -> int:
 def _draw_all(axes: Axes, rows: Rows) -> dict[str, Any]:
     """The line of each algorithm, for a legend."""
     lines: dict[str, Any] = {}
-    furthest = 0.0
+    star = curve_end = 0.0
     for entry, curves in rows:
         steps, values = on_grid(curves)
         number = _number(entry.algorithm)
@@ -133,24 +140,43 @@ def _draw_all(axes: Axes, rows: Rows) -> dict[str, Any]:
         (line,) = axes.plot(steps, middle, color=colour, linestyle=dashes, linewidth=1.9, label=label)
         lines.setdefault(entry.algorithm, line)
         at = entry.row.reference_steps or entry.row.budget
-        if entry.row.reference is not None and at <= 1.5 * steps[-1]:
+        if entry.row.reference is not None and at <= PAST_THE_END * steps[-1]:
             axes.plot([at], [entry.row.reference], color=colour, **STAR)
-            furthest = max(furthest, at)
+            star = max(star, at)
+        if entry.published is not None:
+            end = _draw_published(axes, entry.published, f"{label}, published", number, steps[-1])
+            curve_end = max(curve_end, end)
     bars = [entry.row.bar for entry, _ in rows if entry.row.bar is not None]
     if bars:
         # Bars of one env differ a little by algorithm and budget; one line for each would hide the curves.
         axes.axhline(float(np.median(bars)), color="#333333", linestyle=(0, (2, 2)), linewidth=1.1, label="bar")
-    if furthest:
+    if star:
         axes.plot([], [], color="#555555", label="published", **STAR)
-    _step_axis(axes, [curve for _, curves in rows for curve in curves if curve.steps.size], furthest)
+    _step_axis(axes, [curve for _, curves in rows for curve in curves if curve.steps.size], max(star, curve_end))
     return lines
+
+
+def _draw_published(axes: Axes, curve: PublishedCurve, label: str, number: int, end: float) -> float:
+    """Up to a little more than our own steps, the end of which is given back: of a run that has only begun, the rest
+    would be most of the picture."""
+    until = min(PAST_THE_END * end, curve.steps[-1])
+    last = curve.at(until)
+    if last is None:
+        return 0.0
+    inside = [(step, score) for step, score in zip(curve.steps, curve.scores, strict=True) if step < until]
+    steps, scores = zip(*inside, (until, last.score), strict=True)
+    colour, mark = COLOURS[number % len(COLOURS)], MARKS[number // len(COLOURS) % len(MARKS)]
+    marked = range(len(inside) + (until in curve.steps))  # the line may end between two published points
+    axes.plot(steps, scores, color=colour, marker=mark, markevery=list(marked), label=label, **PUBLISHED)
+    return until
 
 
 def _step_axis(axes: Axes, curves: list[Curve], furthest: float) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     ends = [float(curve.steps[-1]) for curve in curves]
-    ends = [*ends, min(furthest, 1.5 * max(ends))]
+    if furthest:
+        ends.append(min(furthest, PAST_THE_END * max(ends)))
     if max(ends) > LOG_FROM * min(ends):
         axes.set_xscale("log")
         axes.set_xlim(min(float(curve.steps[0]) for curve in curves), max(ends) * 1.02)

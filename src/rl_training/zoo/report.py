@@ -14,6 +14,7 @@ from rl_training.errors import ConfigError
 from rl_training.runtime.checkpoint import list_checkpoints, read_manifest
 from rl_training.runtime.durable_files import atomic_write_text
 from rl_training.runtime.metric_lines import clean_line
+from rl_training.zoo.comparison import comparison_section, evaluated
 from rl_training.zoo.curves import Curve, read_curve
 from rl_training.zoo.manifest import Entry, Manifest
 from rl_training.zoo.plots import plot_environment, plot_overview
@@ -35,12 +36,23 @@ def curves_of(entry: Entry, seeds: int, output_dir: str, fraction: float = 1.0) 
     return [read_curve(job.run_dir).until(job.stop) for job in done]
 
 
+def drawn_curves(entry: Entry, seeds: int, output_dir: str, fraction: float = 1.0) -> list[Curve]:
+    """For a picture: where there is a published curve to compare with, unfinished runs count too. A picture ends with
+    the shortest run, so those that have only begun stay out of it."""
+    if entry.published is None:
+        return curves_of(entry, seeds, output_dir, fraction)
+    found = [evaluated(Job(entry, seed, output_dir, fraction)) for seed in range(seeds)]
+    begun = [curve for curve in found if curve is not None]
+    furthest = max((float(curve.steps[-1]) for curve in begun), default=0.0)
+    return [curve for curve in begun if curve.steps[-1] >= furthest / 2]
+
+
 def by_environment(
     entries: Sequence[Entry], seeds: int, output_dir: str, fraction: float = 1.0
 ) -> list[tuple[str, list[tuple[Entry, list[Curve]]]]]:
     found: dict[str, list[tuple[Entry, list[Curve]]]] = {}
     for entry in entries:
-        found.setdefault(entry.environment, []).append((entry, curves_of(entry, seeds, output_dir, fraction)))
+        found.setdefault(entry.environment, []).append((entry, drawn_curves(entry, seeds, output_dir, fraction)))
     return list(found.items())
 
 
@@ -63,6 +75,7 @@ def write_report(
         made_by = f"Made by `rl-training zoo table {manifest.name} --write DIR`.\n{RULE}"
         page = [f"# {manifest.title}", manifest.about, made_by, provenance(entries, seeds, output_dir)]
         page += [markdown(table, seeds), "References:\n\n" + protocols_text(manifest, table)]
+        page += [comparison_section(manifest, table)]
         page += [f"![{path.stem}]({path.name})" for path in made]
         files = {
             folder / f"{manifest.name}.md": "\n\n".join(part.strip() for part in page if part) + "\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -50,3 +51,10 @@ def standard_error(scores: ArrayLike) -> float:
     """Of the mean; not a number for a single run."""
     values = np.asarray(scores, np.float64)
     return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else float("nan")
+
+
+def score_text(value: float | None) -> str:
+    """As tables show it; a dash for what is unknown or not a number."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:.1f}" if abs(value) < 1000 else f"{value:,.0f}"

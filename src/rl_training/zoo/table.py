@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from rl_training.runtime.metric_lines import clean_text
+from rl_training.zoo.comparison import compare, evaluated
 from rl_training.zoo.curves import Curve, read_curve
 from rl_training.zoo.manifest import Entry, Manifest, Row
 from rl_training.zoo.runs import EPISODES, FIRST_SEED, Job, Score, is_done, settings, stored_failure, stored_score
-from rl_training.zoo.statistics import bootstrap_interval, interquartile_mean, standard_error
+from rl_training.zoo.statistics import bootstrap_interval, interquartile_mean, score_text, standard_error
 
 SHARE_OF_SEEDS_AT_FLOOR = 0.8
 LONGEST_VERDICT = 120
@@ -28,7 +28,8 @@ NARROW = ("row", "env steps", "mean ± se", "IQM [95 %]", "steps to floor", "bar
 CSV_COLUMNS = (
     "name", "algorithm", "environment", "env_steps", "seeds", "mean", "standard_error", "iqm", "iqm_low", "iqm_high",
     "median", "low", "high", "steps_to_floor", "minutes_to_floor", "seeds_that_reached_floor_in_training", "area",
-    "floor", "bar", "must_stay_below", "reference", "reference_steps", "source", "protocol", "minutes", "verdict",
+    "floor", "bar", "must_stay_below", "reference", "reference_steps", "source", "protocol", "published_at_step",
+    "published", "ours_at_step", "minutes", "verdict",
 )  # fmt: skip
 
 
@@ -39,15 +40,23 @@ def make_table(entries: Sequence[Entry], seeds: int, output_dir: str, fraction: 
 def _line_of(entry: Entry, jobs: list[Job]) -> Line:
     """Whole budgets are scored by 100 episodes; of a part, the last evaluation on the way is all there is."""
     scores = [stored_score(job) if job.fraction >= 1 else _score_on_the_way(job) for job in jobs]
-    curves = [
-        read_curve(job.run_dir).until(job.stop) if score is not None else None
-        for job, score in zip(jobs, scores, strict=True)
-    ]
+    begun = {job.seed: curve for job in jobs if (curve := evaluated(job)) is not None}
+    done = {job.seed for job, score in zip(jobs, scores, strict=True) if score is not None}
     failures = {job.seed: why for job in jobs if (why := stored_failure(job)) is not None}
-    line = summarise(entry, scores, [curve for curve in curves if curve is not None], failures)
-    if jobs and jobs[0].fraction < 1 and "median" in line:
+    under_way = [curve for seed, curve in begun.items() if seed not in done and seed not in failures]
+    curves = [curve for seed, curve in begun.items() if seed in done]
+    line = summarise(entry, scores, curves, failures, _progress(under_way, jobs[0].stop))
+    if jobs[0].fraction < 1 and "median" in line:
         line["verdict"] = f"at {jobs[0].fraction:.0%} of the budget"
-    return line
+    return line | compare(entry, begun, len(jobs))
+
+
+def _progress(under_way: Sequence[Curve], stop: int) -> str:
+    """How far the runs have got that are neither done nor failed: up to their last evaluations."""
+    if not under_way:
+        return ""
+    low, high = (f"{end(curve.steps[-1] for curve in under_way):,.0f}" for end in (min, max))
+    return f", {len(under_way)} under way at {low if low == high else f'{low} .. {high}'} of {stop:,} steps"
 
 
 def _score_on_the_way(job: Job) -> Score | None:
@@ -74,9 +83,13 @@ def passes(row: Row, returns: Sequence[float]) -> bool:
 
 
 def summarise(
-    entry: Entry, scores: Sequence[Score | None], curves: Sequence[Curve], failures: dict[int, str] | None = None
+    entry: Entry,
+    scores: Sequence[Score | None],
+    curves: Sequence[Curve],
+    failures: dict[int, str] | None = None,
+    progress: str = "",
 ) -> Line:
-    """A line of the table: the target, what the seeds reached, and the verdict."""
+    """A line of the table: the target, what the seeds reached, and the verdict; `progress` is of those not done."""
     present = [score for score in scores if score is not None]
     returns = [float(score["mean_return"]) for score in present]
     about = entry.row.model_dump(exclude={"name", "long"}) | {
@@ -87,7 +100,7 @@ def summarise(
         "scores": returns,
     }
     if len(present) < len(scores) or not present:
-        verdict = f"{len(present)} of {len(scores)} seeds"
+        verdict = f"{len(present)} of {len(scores)} seeds{progress}"
         for seed, why in (failures or {}).items():
             verdict += f"; seed {seed} failed: {why}"
         return about | {"verdict": clean_text(verdict, LONGEST_VERDICT)}
@@ -138,13 +151,13 @@ def cells(line: Line) -> list[str]:
     return [
         line["name"],
         f"{line['env_steps']:,}",
-        f"{_score(line['mean'])} ± {_score(line['standard_error'])}",
-        f"{_score(line['iqm'])} [{_score(line['iqm_low'])}, {_score(line['iqm_high'])}]",
-        _score(line["median"]),
-        f"{_score(line['low'])} .. {_score(line['high'])}",
+        f"{score_text(line['mean'])} ± {score_text(line['standard_error'])}",
+        f"{score_text(line['iqm'])} [{score_text(line['iqm_low'])}, {score_text(line['iqm_high'])}]",
+        score_text(line["median"]),
+        f"{score_text(line['low'])} .. {score_text(line['high'])}",
         "-" if line["steps_to_floor"] is None else f"{line['steps_to_floor']:,.0f}",
         "-" if line["minutes_to_floor"] is None else f"{line['minutes_to_floor']:.1f}",
-        "-" if line["area"] is None else _score(line["area"]),
+        "-" if line["area"] is None else score_text(line["area"]),
         *bars,
         reference,
         f"{line['minutes']:.1f}",
@@ -173,12 +186,6 @@ def csv_text(table: Sequence[Line]) -> str:
     writer.writeheader()
     writer.writerows({key: line.get(key) for key in CSV_COLUMNS} for line in table)
     return buffer.getvalue()
-
-
-def _score(value: float) -> str:
-    if not math.isfinite(value):
-        return "-"
-    return f"{value:.1f}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def _short(value: float | None) -> str:

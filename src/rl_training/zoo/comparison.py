@@ -1,0 +1,104 @@
+"""Runs against a published curve at the same env step, however far they have got."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rl_training.zoo.curves import Curve, read_curve
+from rl_training.zoo.manifest import Entry, Manifest
+from rl_training.zoo.published import PublishedCurve
+from rl_training.zoo.runs import Job, same_settings, stored_score
+from rl_training.zoo.statistics import score_text, standard_error
+
+# Where curves are compared, besides the last step that all seeds have been evaluated at.
+STEPS = (
+    20_000, 50_000, 100_000, 150_000, 200_000, 300_000, 400_000, 500_000, 750_000, 1_000_000, 1_500_000, 2_000_000,
+    3_000_000, 5_000_000, 10_000_000,
+)  # fmt: skip
+COLUMNS = ("row", "seeds", "step", "ours ± se", "published ± se", "ours / published", "each seed")
+HEADING = "Against the published curve"
+RULE = """Ours are the evaluations on the way, those of unfinished runs too; theirs are a few points of the curve; both
+are linear between two points. `seeds` counts the runs that have got to the step. A star marks the last step that all
+runs of the row have got to. A ratio needs two scores above 0."""
+
+Line = dict[str, Any]
+
+
+def evaluated(job: Job) -> Curve | None:
+    """Whatever evaluations a run has, finished or not; None of one that has none, or has other settings by now."""
+    if stored_score(job) is None and not same_settings(job.run_dir / "config.yaml", job.entry.preset):
+        return None
+    curve = read_curve(job.run_dir).until(job.stop)
+    return curve if curve.steps.size else None
+
+
+def compare(entry: Entry, curves: Mapping[int, Curve], seeds: int) -> Line:
+    """What a line of the table says of it; `curves` by seed. Nothing without a published curve."""
+    if entry.published is None:
+        return {}
+    last = min((float(curve.steps[-1]) for curve in curves.values()), default=0.0)
+    found = [_at(entry.published, curves, step) for step in sorted({*STEPS, last})]
+    lines = [line | {"of_steps": entry.preset.total_timesteps, "of_seeds": seeds} for line in found if line is not None]
+    common = next((line for line in lines if line["step"] == last), None)
+    return {
+        "published_at_step": None if common is None else common["step"],
+        "published": None if common is None else common["published"],
+        "ours_at_step": None if common is None else common["mean"],
+        "against_published": lines,
+    }
+
+
+def _at(published: PublishedCurve, curves: Mapping[int, Curve], step: float) -> Line | None:
+    """None where nothing is published, or no run has got to."""
+    theirs = published.at(step)
+    there = {seed: curve for seed, curve in curves.items() if curve.steps[0] <= step <= curve.steps[-1]}
+    if theirs is None or not there:
+        return None
+    returns = {str(seed): float(np.interp(step, curve.steps, curve.returns)) for seed, curve in there.items()}
+    mean = statistics.fmean(returns.values())
+    return {
+        "step": int(step),
+        "seeds": len(there),
+        "mean": mean,
+        "standard_error": standard_error(list(returns.values())),
+        "by_seed": returns,
+        "published": theirs.score,
+        "published_standard_error": theirs.standard_error,
+        "ratio": mean / theirs.score if mean > 0 and theirs.score > 0 else None,
+    }
+
+
+def comparison_rows(table: Sequence[Line]) -> list[list[str]]:
+    """As text, in the order of `COLUMNS`."""
+    rows = []
+    for line in table:
+        for at in line.get("against_published", ()):
+            star = " *" if at["step"] == line["published_at_step"] else ""
+            rows.append(
+                [
+                    line["name"],
+                    f"{at['seeds']} of {at['of_seeds']}",
+                    f"{at['step']:,} of {at['of_steps']:,}{star}",
+                    f"{score_text(at['mean'])} ± {score_text(at['standard_error'])}",
+                    f"{score_text(at['published'])} ± {score_text(at['published_standard_error'])}",
+                    "-" if at["ratio"] is None else f"{at['ratio']:.2f}",
+                    ", ".join(f"{seed}: {score_text(value)}" for seed, value in at["by_seed"].items()),
+                ]
+            )
+    return rows
+
+
+def comparison_section(manifest: Manifest, table: Sequence[Line]) -> str:
+    """Markdown; empty where no row has got to a published step."""
+    rows = comparison_rows(table)
+    if not rows:
+        return ""
+    shown = {row[0] for row in rows}
+    curves = [e.published for e in manifest.entries if e.published is not None and e.name in shown]
+    lines = [f"| {' | '.join(COLUMNS)} |", "| --- " * len(COLUMNS) + "|", *(f"| {' | '.join(row)} |" for row in rows)]
+    sources = {curve.protocol: f"- **{curve.source}**: {manifest.protocols[curve.protocol]}" for curve in curves}
+    return "\n\n".join([f"## {HEADING}", RULE, "\n".join(lines), "\n".join(sources.values())])

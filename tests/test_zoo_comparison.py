@@ -1,0 +1,164 @@
+"""Runs against a published curve at the same env step, finished or not. No training here."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli_helpers import call
+from rl_training.experiment.config import save_config
+from rl_training.zoo.comparison import comparison_section
+from rl_training.zoo.manifest import Entry, load_manifest
+from rl_training.zoo.plots import COLOURS, _draw_all
+from rl_training.zoo.report import drawn_curves, write_report
+from rl_training.zoo.runs import Job, note_failure, settings
+from rl_training.zoo.table import make_table
+from zoo_helpers import curve, entry_of, manifest_with_curve
+
+
+def store_run(entry: Entry, seed: int, folder: Path, evaluations: dict[int, float], **changes: Any) -> Job:
+    """A run that was stopped, or is still going on, as it lies on the disk."""
+    job = Job(entry, seed, str(folder))
+    job.run_dir.mkdir(parents=True)
+    save_config(job.config.model_copy(update=changes), job.run_dir / "config.yaml")
+    (job.run_dir / "run.json").write_text(json.dumps({"status": "interrupted", "env_steps": max(evaluations)}))
+    lines = [
+        {"kind": "eval", "env_steps": step, "eval_mean_return": value, "eval_seed": 1}
+        for step, value in evaluations.items()
+    ]
+    (job.run_dir / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"kind": "ev')
+    return job
+
+
+def test_unfinished_runs_are_compared_at_the_steps_they_have_got_to(tmp_path: Path) -> None:
+    (entry,) = manifest_with_curve(tmp_path).entries
+    store_run(entry, 0, tmp_path / "runs", {20_000: 50.0, 40_000: 150.0, 60_000: 250.0})
+    store_run(entry, 1, tmp_path / "runs", {20_000: 70.0, 40_000: 190.0})
+    (line,) = make_table([entry], 5, str(tmp_path / "runs"))
+    assert line["verdict"] == "0 of 5 seeds, 2 under way at 40,000 .. 60,000 of 100,000 steps"
+    assert "median" not in line and line["scores"] == [], "no evaluation on the way passes for a score"
+    assert (line["published_at_step"], line["published"], line["ours_at_step"]) == (40_000, 200.0, 170.0)
+    at = {each["step"]: each for each in line["against_published"]}
+    assert list(at) == [20_000, 40_000, 50_000], "nothing is said of steps that no run has got to"
+    assert at[20_000] == {
+        "step": 20_000, "of_steps": 100_000, "seeds": 2, "of_seeds": 5, "mean": 60.0, "by_seed": {"0": 50.0, "1": 70.0},
+        "standard_error": pytest.approx(10.0), "published": 100.0, "published_standard_error": 10.0, "ratio": 0.6,
+    }  # fmt: skip
+    assert at[50_000]["by_seed"] == {"0": 200.0} and at[50_000]["seeds"] == 1, "between two evaluations of seed 0"
+    assert at[50_000]["published"] == pytest.approx(250.0) and at[50_000]["ratio"] == pytest.approx(0.8)
+
+    (part,) = make_table([entry], 2, str(tmp_path / "runs"), fraction=0.4)
+    assert part["verdict"] == "at 40% of the budget" and part["scores"] == [150.0, 190.0]
+    assert [each["step"] for each in part["against_published"]] == [20_000, 40_000], "a part ends where it ends"
+
+
+def test_runs_of_other_settings_and_failed_ones_do_not_pass_for_progress(tmp_path: Path) -> None:
+    (entry,) = manifest_with_curve(tmp_path).entries
+    store_run(entry, 0, tmp_path / "runs", {20_000: 50.0}, num_envs=entry.preset.num_envs + 1)
+    note_failure(store_run(entry, 1, tmp_path / "runs", {20_000: 70.0}), "loss became NaN")
+    (line,) = make_table([entry], 2, str(tmp_path / "runs"))
+    assert line["verdict"] == "0 of 2 seeds; seed 1 failed: loss became NaN"
+    assert [each["by_seed"] for each in line["against_published"]] == [{"1": 70.0}]
+
+
+def test_without_a_step_that_both_have_there_is_nothing_to_compare(tmp_path: Path) -> None:
+    (entry,) = manifest_with_curve(tmp_path, uncounted_steps=60_000).entries
+    nothing: dict[str, Any] = {
+        "published_at_step": None,
+        "published": None,
+        "ours_at_step": None,
+        "against_published": [],
+    }
+    assert make_table([entry], 1, str(tmp_path / "runs"))[0].items() >= nothing.items()
+    store_run(entry, 0, tmp_path / "runs", {20_000: 50.0})
+    assert make_table([entry], 1, str(tmp_path / "runs"))[0].items() >= nothing.items()
+
+
+def test_a_ratio_needs_two_scores_above_zero(tmp_path: Path) -> None:
+    (entry,) = manifest_with_curve(tmp_path, points=[[0, -21.0], [90_000, 20.0]]).entries
+    store_run(entry, 0, tmp_path / "runs", {20_000: 3.0, 100_000: 21.0})
+    lines = make_table([entry], 1, str(tmp_path / "runs"))[0]["against_published"]
+    assert lines[0]["ratio"] is None and lines[-1]["ratio"] == pytest.approx(21 / 20)
+
+
+def test_report_has_a_section_columns_and_the_source(tmp_path: Path) -> None:
+    manifest = manifest_with_curve(tmp_path)
+    (entry,) = manifest.entries
+    for seed, last in enumerate((300.0, 340.0)):
+        store_run(entry, seed, tmp_path / "runs", {20_000: 50.0, 60_000: last})
+    options = ["--seeds", 5, "--output-dir", tmp_path / "runs"]
+    shown = call("zoo", "table", tmp_path / "tiny.yaml", *options)
+    assert "Against the published curve" in shown.out and "60,000 of 100,000 *" in shown.out
+    assert call("zoo", "table", tmp_path / "tiny.yaml", *options, "--write", tmp_path / "out").code == 0
+    page = (tmp_path / "out" / "tiny.md").read_text()
+    assert "## Against the published curve" in page and "- **peer**: known exactly" in page
+    whole = "| ppo/cartpole | 2 of 5 | 60,000 of 100,000 * | 320.0 ± 20.0 | 300.0 ± 20.0 | 1.07 | 0: 300.0, 1: 340.0 |"
+    assert whole in page
+    (line,) = csv.DictReader((tmp_path / "out" / "tiny.csv").read_text().splitlines())
+    assert (line["published_at_step"], line["published"], line["ours_at_step"]) == ("60000", "300.0", "320.0")
+    (line,) = json.loads((tmp_path / "out" / "tiny.json").read_text())
+    assert line["published_at_step"] == 60_000 and line["against_published"][-1]["by_seed"]["1"] == 340.0
+    assert (tmp_path / "out" / "cartpole-v1.png").is_file(), "of runs that are not finished"
+
+
+def test_the_section_says_that_the_envs_are_of_another_version(tmp_path: Path) -> None:
+    manifest = load_manifest("mujoco")
+    entry = next(e for e in manifest.entries if e.name == "td3/hopper")
+    store_run(entry, 0, tmp_path, {20_000: 100.0, 40_000: 200.0})
+    section = comparison_section(manifest, make_table(manifest.entries, 5, str(tmp_path)))
+    assert "| td3/hopper | 1 of 5 | 40,000 of 1,000,000 * | 200.0 ± - |" in section and "sac/hopper" not in section
+    assert "thu-ml/tianshou at 22c0b9b" in section and "Its envs are v3, ours v5" in section
+    assert comparison_section(load_manifest("classic"), make_table(load_manifest("classic").entries, 1, "none")) == ""
+
+
+def test_finished_runs_are_compared_too(tmp_path: Path) -> None:
+    manifest = manifest_with_curve(tmp_path)
+    (entry,) = manifest.entries
+    job = store_run(entry, 0, tmp_path / "runs", {50_000: 400.0, 100_000: 500.0})
+    score = {"mean_return": 500.0, "env_steps": 100_000, "wall_seconds": 60.0, "settings": settings(entry.preset)}
+    (job.run_dir / "score.json").write_text(json.dumps(score))
+    table = make_table(manifest.entries, 1, str(tmp_path / "runs"))
+    assert table[0]["verdict"] == "pass" and table[0]["published_at_step"] == 100_000
+    assert table[0]["against_published"][-1]["ratio"] == 1.0
+    assert write_report(manifest, manifest.entries, table, 1, str(tmp_path / "runs"), tmp_path / "out")
+
+
+def test_a_picture_has_the_published_curve_dashed_a_little_past_our_own(tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    (entry,) = manifest_with_curve(tmp_path).entries
+    axes = Figure().subplots()
+    _draw_all(axes, [(entry, [curve([20_000, 40_000], [50.0, 150.0])])])
+    lines = {str(line.get_label()): line for line in axes.get_lines()}
+    drawn = lines["ppo, published"]
+    assert drawn.get_linestyle() == "--" and lines["ppo"].get_linestyle() == "-"
+    assert drawn.get_color() == lines["ppo"].get_color() == COLOURS[0]
+    assert drawn.get_xydata().tolist() == [[10_000, 0.0], [20_000, 100.0], [60_000, 300.0]]
+    assert "ppo, published" in axes.get_legend_handles_labels()[1]
+    assert axes.get_xscale() == "linear" and 60_000 <= axes.get_xlim()[1] < 65_000
+
+    axes = Figure().subplots()
+    _draw_all(axes, [(entry, [curve([20_000, 100_000], [50.0, 500.0])])])
+    (drawn,) = [line for line in axes.get_lines() if line.get_label() == "ppo, published"]
+    assert drawn.get_xydata().tolist()[-1] == [100_000, 500.0], "no further than it was published"
+
+
+def test_a_picture_leaves_out_runs_that_have_only_begun(tmp_path: Path) -> None:
+    (entry,) = manifest_with_curve(tmp_path).entries
+    store_run(entry, 0, tmp_path / "runs", dict.fromkeys(range(20_000, 80_001, 20_000), 1.0))
+    store_run(entry, 1, tmp_path / "runs", {20_000: 1.0, 40_000: 2.0})
+    store_run(entry, 2, tmp_path / "runs", {20_000: 1.0})
+    ends = [each.steps[-1] for each in drawn_curves(entry, 5, str(tmp_path / "runs"))]
+    assert ends == [80_000, 40_000]
+
+
+def test_one_short_run_without_anything_published_is_drawn_on_a_plain_axis() -> None:
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    _draw_all(axes, [(entry_of(reference=None), [curve([20_000, 40_000], [50.0, 150.0])])])
+    assert axes.get_xscale() == "linear" and axes.get_xlim() == (0, pytest.approx(40_800))
