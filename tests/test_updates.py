@@ -139,6 +139,22 @@ def test_optimizer_state_round_trip_continues_exactly(kind: str) -> None:
     assert torch.equal(parameters_of(first), parameters_of(second))
 
 
+def test_a_state_without_powers_of_the_decays_gets_them_from_its_steps() -> None:
+    """As checkpoints had it before the powers were kept."""
+    first, second = network(), network()
+    one, other = Optimizer(first.parameters()), Optimizer(second.parameters())
+    one.set_learning_rate(0.01)
+    for step in range(5):
+        one.step(some_loss(first, step))
+    torch.testing.assert_close(one.powers, torch.tensor([0.9**5, 0.999**5], dtype=torch.float64))
+    second.load_state_dict(first.state_dict())
+    other.load_state_dict({name: value.clone() for name, value in one.state_dict().items() if name != "powers"})
+    torch.testing.assert_close(other.powers, one.powers)
+    one.step(some_loss(first, 5))
+    other.step(some_loss(second, 5))
+    torch.testing.assert_close(parameters_of(first), parameters_of(second))
+
+
 def test_optimizer_refuses_the_state_of_another_model() -> None:
     small = Optimizer([nn.Parameter(torch.zeros(2))])
     with pytest.raises(ValueError, match=r"optimizer first_moment has .*2.* needs .*3"):

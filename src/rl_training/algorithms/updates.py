@@ -77,6 +77,10 @@ class Optimizer:
         # every checkpoint.
         self.learning_rate = torch.zeros(1, dtype=torch.float64)
         self.steps = torch.zeros(1, dtype=torch.float64)
+        # 0.9^steps and 0.999^steps, as running products: compiled code has a power of `steps` computed anew for every
+        # few weights, which took longer than all the rest of Adam.
+        self.powers = torch.ones(2, dtype=torch.float64)
+        self._decays = torch.tensor([0.9, 0.999], dtype=torch.float64)
         self.first_moment = torch.zeros_like(self.vector)
         self.second_moment = torch.full_like(self.vector, 1.0 if kind == "rmsprop" else 0.0)
 
@@ -100,21 +104,24 @@ class Optimizer:
             gradient = gradient * (self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         if self.kind == "adam":
             self.steps.add_(1)
-            steps = self.steps.squeeze()
+            self.powers.mul_(self._decays)
+            first_share, second_share = 1 - self.powers
             self.first_moment.lerp_(gradient, 0.1)
             self.second_moment.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-            root = (self.second_moment / (1 - 0.999**steps)).sqrt_().add_(self.epsilon)
-            self.vector.sub_((learning_rate / (1 - 0.9**steps)) * (self.first_moment / root))
+            root = (self.second_moment / second_share).sqrt_().add_(self.epsilon)
+            self.vector.sub_((learning_rate / first_share) * (self.first_moment / root))
         else:
             self.second_moment.mul_(self.decay).addcmul_(gradient, gradient, value=1 - self.decay)
             self.vector.sub_(learning_rate * gradient / (self.second_moment + self.epsilon).sqrt_())
         return norm
 
     def state_dict(self) -> dict[str, Any]:
-        names = ("learning_rate", "steps", "first_moment", "second_moment")
+        names = ("learning_rate", "steps", "powers", "first_moment", "second_moment")
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        if "powers" not in state:  # of a checkpoint from before they were kept
+            state = state | {"powers": self._decays ** state["steps"]}
         for name, current in self.state_dict().items():
             if state[name].shape != current.shape:
                 raise ValueError(f"optimizer {name} has {state[name].shape}, this model needs {current.shape}")
