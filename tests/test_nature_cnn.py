@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from on_policy_helpers import SPACES, make_learner, model_config
+from rl_training.algorithms.on_policy import policy_batch
 from rl_training.algorithms.updates import Optimizer, TargetNetwork
+from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
 from rl_training.experiment.registry import ALGORITHMS, get_spec
@@ -139,6 +141,53 @@ def test_policy_and_value_share_the_encoder_of_images() -> None:
         model.value(torch.from_numpy(some_images(2))).sum(), model.encoder.parameters(), allow_unused=True
     )
     assert all(gradient is not None and gradient.abs().sum() > 0 for gradient in value_gradient)
+
+
+def test_values_come_with_the_actions_where_both_share_an_encoder() -> None:
+    images = some_images(5, 2, 36, 36)
+    model = MLPActorCritic(image_spaces(2, 36, 36), model_config(encoder_size=16))
+    optimizer = Optimizer(model.parameters())
+    optimizer.set_learning_rate(1e-2)
+    for _ in range(2):  # before and after a step: the weights are the present ones
+        actions, extras = model.act(images, np.random.default_rng(0))
+        log_probs, _, values = model.evaluate_actions(torch.from_numpy(images), torch.from_numpy(actions))
+        np.testing.assert_allclose(extras["values"], values.detach().numpy(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(extras["log_probs"], log_probs.detach().numpy(), rtol=1e-4, atol=1e-5)
+        optimizer.step(values.square().mean() - log_probs.mean())
+    assert set(model.act(images)[1]) == set()
+    apart = MLPActorCritic(image_spaces(2, 36, 36), model_config(encoder_size=16), share_encoder=False)
+    assert set(apart.act(images, np.random.default_rng(0))[1]) == {"log_probs"}
+
+
+def test_values_from_acting_make_the_same_batch_as_a_second_look_at_the_rollout() -> None:
+    steps, envs, shape = 6, 2, (2, 36, 36)
+    model = MLPActorCritic(image_spaces(*shape), model_config(encoder_size=16))
+    rng = np.random.default_rng(1)
+    images = some_images((steps + 1) * envs + 1, *shape)
+    obs = images[: steps * envs].reshape(steps, envs, *shape)
+    acted = [model.act(rows, rng) for rows in obs]
+    ends = np.zeros((2, steps, envs), bool)
+    ends[0, 1, 0] = ends[1, 3, 1] = True
+    rollout = Rollout(
+        obs=obs,
+        actions=np.stack([actions for actions, _ in acted]),
+        rewards=rng.normal(size=(steps, envs)).astype(np.float32),
+        terminated=ends[0],
+        truncated=ends[1],
+        valid=np.ones((steps, envs), bool),
+        episode_starts=np.zeros((steps, envs), bool),
+        last_obs=images[steps * envs : -1],
+        final_steps=np.array([3]),
+        final_envs=np.array([1]),
+        final_obs=images[-1:],
+        extras={name: np.stack([extras[name] for _, extras in acted]) for name in ("log_probs", "values")},
+    )
+    kept = policy_batch(rollout, rollout.rewards, model, gamma=0.9, gae_lambda=0.8)
+    del rollout.extras["values"]
+    again = policy_batch(rollout, rollout.rewards, model, gamma=0.9, gae_lambda=0.8)
+    assert torch.equal(kept.obs, torch.from_numpy(images[: steps * envs]))
+    for name in ("obs", "actions", "log_probs", "values", "advantages", "returns"):
+        torch.testing.assert_close(getattr(kept, name), getattr(again, name), rtol=1e-4, atol=1e-5, msg=name)
 
 
 def test_a_critic_with_its_own_encoder_leaves_the_policy_alone() -> None:

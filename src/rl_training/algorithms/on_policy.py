@@ -41,14 +41,20 @@ class PolicyBatch:
 def policy_batch(
     rollout: Rollout, rewards: np.ndarray, model: PolicyModel, *, gamma: float, gae_lambda: float
 ) -> PolicyBatch:
-    """Values in one batched call, bootstraps by the boundary rules of `Rollout`, advantages by GAE."""
+    """Values in one batched call, bootstraps by the boundary rules of `Rollout`, advantages by GAE.
+
+    Where the model gave values with its actions, only those of what followed are left to compute.
+    """
     device = next(model.parameters()).device
     num_steps, num_envs = rollout.rewards.shape
     flat_obs = rollout.obs.reshape(num_steps * num_envs, *rollout.obs.shape[2:])
-    every_obs = np.concatenate([flat_obs, rollout.last_obs, rollout.final_obs])
-    every_value = model.value_numpy(every_obs)
-    values, last_values, final_values = np.split(every_value, [len(flat_obs), len(flat_obs) + num_envs])
-    values = values.reshape(num_steps, num_envs)
+    values = rollout.extras.get("values")
+    seen = [flat_obs, rollout.last_obs, rollout.final_obs] if values is None else [rollout.last_obs, rollout.final_obs]
+    every_value = model.value_numpy(np.concatenate(seen))
+    if values is None:
+        values, every_value = np.split(every_value, [len(flat_obs)])
+        values = values.reshape(num_steps, num_envs)
+    last_values, final_values = np.split(every_value, [num_envs])
     batch = flat_batch(
         rollout,
         rewards,
@@ -57,7 +63,7 @@ def policy_batch(
         final_values,
         gamma=gamma,
         gae_lambda=gae_lambda,
-        obs=torch.from_numpy(every_obs[: len(flat_obs)]).to(device),
+        obs=torch.from_numpy(flat_obs).to(device),
     )
     if rollout.valid.all():
         return batch

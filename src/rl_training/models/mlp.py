@@ -86,18 +86,23 @@ class ActingForward:
         return type(None), ()
 
 
-def acting_forward(network: nn.Sequential, encoder: Encoder | None = None) -> ActingForward:
+def acting_forward(
+    network: nn.Sequential, encoder: Encoder | None = None, *, beside: nn.Sequential | None = None
+) -> ActingForward:
     """The way to run `network`, behind `encoder`, on a few rows. Decided once, not per call.
 
-    NumPy for MLPs on the CPU; torch without autograd for images and elsewhere.
+    NumPy for MLPs on the CPU; torch without autograd for images and elsewhere. There the outputs of a network `beside`
+    can be had with those of the first, as further columns, for the price of its own layers.
     """
     device = next(network.parameters()).device
-    if device.type == "cpu" and (encoder is None or isinstance(encoder, VectorEncoder)):
+    if device.type == "cpu" and beside is None and (encoder is None or isinstance(encoder, VectorEncoder)):
         return ActingForward(numpy_forward(network))
 
     @torch.no_grad()
     def forward(x: np.ndarray) -> np.ndarray:
         rows = torch.from_numpy(x).to(device)
-        return network(rows if encoder is None else encoder(rows)).cpu().numpy()
+        features = rows if encoder is None else encoder(rows)
+        outputs = network(features)
+        return (outputs if beside is None else torch.cat([outputs, beside(features)], 1)).cpu().numpy()
 
     return ActingForward(forward)

@@ -69,7 +69,9 @@ class PolicyModel(nn.Module):
         """`policy` for acting: NumPy in and out, no autograd."""
         if self._acting is None:
             self._acting = acting_forward(self.acting_network(), self.encoder)
-        outputs = self._acting(obs if self.normalizer is None else self.normalizer.numpy(obs))
+        return self._with_log_std_numpy(self._acting(obs if self.normalizer is None else self.normalizer.numpy(obs)))
+
+    def _with_log_std_numpy(self, outputs: np.ndarray) -> np.ndarray:
         if self.log_std is None:
             return outputs
         return np.concatenate([outputs, np.broadcast_to(self.log_std.detach().cpu().numpy(), outputs.shape)], 1)
