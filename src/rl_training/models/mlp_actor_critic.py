@@ -36,7 +36,7 @@ class MLPActorCritic(PolicyModel):
     def act(
         self, obs: np.ndarray, rng: np.random.Generator | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Where one encoder of images serves both, the values of what was seen come with the actions at hardly any cost.
+        """Where one encoder of images serves both, values come with the actions at hardly any cost.
 
         The update then does not look at every image of the rollout once more.
         """
