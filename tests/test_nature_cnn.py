@@ -105,9 +105,34 @@ def test_an_image_encoder_for_vectors_is_refused() -> None:
         build_encoder(SPACES["discrete"], model_config(encoder="nature"))
 
 
-def test_normalised_images_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"model\.normalize_observations: images are divided by 255"):
-        build_encoder(image_spaces(), model_config(normalize_observations=True))
+def test_whitened_images_show_what_changes_and_hide_what_does_not() -> None:
+    model = MLPActorCritic(
+        image_spaces(1, 36, 36), model_config(encoder_size=16, normalize_observations=True, observation_clip=5)
+    )
+    images = np.full((100, 1, 36, 36), 87, np.uint8)
+    images[3, 0, 10, 20] = 236  # a ball in one of a hundred images
+    torch.testing.assert_close(model.normalizer(torch.from_numpy(images[:4])), torch.from_numpy(images[:4]) / 255)
+    model.normalizer.update(images)
+    white = model.normalizer(torch.from_numpy(images[:4]))
+    assert white[3, 0, 10, 20] == 5 and white[0, 0, 10, 20] == pytest.approx(-0.1, abs=1e-3)
+    white[:, 0, 10, 20] = 0
+    assert not white.any()
+
+
+@pytest.mark.parametrize("share_encoder", [True, False])
+def test_acting_and_values_look_through_the_same_whitened_images(share_encoder: bool) -> None:
+    images = some_images(6, 2, 36, 36)
+    config = model_config(encoder_size=16, normalize_observations=True)
+    model = MLPActorCritic(image_spaces(2, 36, 36), config, share_encoder=share_encoder)
+    model.normalizer.update(images)
+    actions, extras = model.act(images, np.random.default_rng(0))
+    log_probs, _, values = model.evaluate_actions(torch.from_numpy(images), torch.from_numpy(actions))
+    np.testing.assert_allclose(extras["log_probs"], log_probs.detach().numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(model.value_numpy(images), values.detach().numpy(), rtol=1e-4, atol=1e-5)
+    white = (images - images.mean(0)) / np.sqrt(images.var(0) + 1)
+    critic = model.critic if model.critic_encodes else torch.nn.Sequential(model.encoder, model.critic)
+    expected = critic(torch.from_numpy(white.astype(np.float32)))[:, 0]
+    torch.testing.assert_close(values, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_vector_models_have_no_encoder_parameters() -> None:

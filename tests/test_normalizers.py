@@ -84,7 +84,20 @@ def test_a_normalizer_is_made_only_when_asked_for() -> None:
     assert learner.model.normalizer is None
     asked = make_learner("ppo", model={"normalize_observations": True, "observation_clip": 3.0})
     assert asked.model.normalizer.clip == 3.0
-    assert make_normalizer((2,), learner.model_config) is None
+    assert make_normalizer(learner.spaces, learner.model_config) is None
+
+
+def test_moments_of_images_are_those_of_their_numbers() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (60, 3, 5, 5), dtype=np.uint8)
+    images[:, 0] = 255
+    whole = ObservationNormalizer((3, 5, 5), 10.0, pixels=True)
+    plain = ObservationNormalizer((3, 5, 5), 10.0, pixels=True)
+    for rows in np.split(images, [7, 7, 30]):
+        whole.update(rows)
+        plain.update(rows.astype(np.float32))
+    np.testing.assert_allclose(whole.mean, plain.mean, rtol=1e-12)
+    np.testing.assert_allclose(whole.variance, plain.variance, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(whole.variance, images.var(0), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("algo", ["ppo", "a2c", "impala", "appo", "trpo", "ppg", "recurrent_ppo"])

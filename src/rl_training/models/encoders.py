@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-import numpy as np
 from torch import Tensor, nn
 
 from rl_training.config.train import ModelConfig
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import ConfigError
 from rl_training.models.cnn.images import scaled_pixels
 from rl_training.models.cnn.impala_resnet import ImpalaResNet
 from rl_training.models.cnn.nature import NatureCNN
@@ -53,11 +51,6 @@ Encoder = VectorEncoder | FlatPixels | NatureCNN | ImpalaResNet
 def build_encoder(spaces: Spaces, config: ModelConfig) -> Encoder:
     """The encoder that `model.encoder` names; `auto` goes by the observations."""
     shape = spaces.observation_shape
-    if spaces.observation_dtype == np.uint8 and config.normalize_observations:
-        raise ConfigError(
-            "model.normalize_observations: images are divided by 255 and not normalised, set it to false",
-            key="model.normalize_observations",
-        )
     if config.encoder == "nature" or (config.encoder == "auto" and len(shape) == 3):
         return NatureCNN(shape, config.encoder_size or 512, config)
     if config.encoder == "impala":

@@ -49,7 +49,7 @@ class MLPActorCritic(PolicyModel):
         return actions, {"log_probs": log_probs, "values": outputs[:, -1]}
 
     def value(self, obs: Tensor) -> Tensor:
-        return self.critic(obs if self.critic_encodes else self._input(obs)).squeeze(-1)
+        return self.critic(self._normalized(obs) if self.critic_encodes else self._input(obs)).squeeze(-1)
 
     def value_numpy(self, obs: np.ndarray) -> np.ndarray:
         if self.critic_encodes:
@@ -61,5 +61,5 @@ class MLPActorCritic(PolicyModel):
     def evaluate_actions(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         inputs = self._input(obs)
         parameters = self._with_log_std(self.actor(inputs))
-        value = self.critic(obs if self.critic_encodes else inputs).squeeze(-1)
+        value = self.critic(self._normalized(obs) if self.critic_encodes else inputs).squeeze(-1)
         return self.distribution.log_prob(parameters, actions), self.distribution.entropy(parameters), value

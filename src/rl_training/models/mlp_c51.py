@@ -25,7 +25,7 @@ class MLPC51Network(nn.Module):
         size = self.encoder.output_size
         self.num_actions, self.num_atoms = spaces.action_sizes[0], len(support)
         self.register_buffer("support", support)
-        self.normalizer = make_normalizer(spaces.observation_shape, config)
+        self.normalizer = make_normalizer(spaces, config)
         self.advantage = mlp(size, self.num_actions * self.num_atoms, config)
         self.state_value = mlp(size, self.num_atoms, config) if dueling else None
         self._acting: ActingForward | None = None

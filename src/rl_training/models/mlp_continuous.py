@@ -22,7 +22,7 @@ class ContinuousActorCritic(nn.Module):
         super().__init__()
         size = int(np.prod(spaces.observation_shape))
         self.action_dim = spaces.action_dim
-        self.normalizer = make_normalizer(spaces.observation_shape, config)
+        self.normalizer = make_normalizer(spaces, config)
         self.policy_network = mlp(size, actor_outputs, config, tanh_output=tanh_actor)
         self.critics = nn.ModuleList([mlp(size + spaces.action_dim, 1, config) for _ in range(num_critics)])
         self._acting: ActingForward | None = None

@@ -24,7 +24,7 @@ class MLPD4PGModel(nn.Module):
         super().__init__()
         size = int(np.prod(spaces.observation_shape))
         self.register_buffer("support", support)
-        self.normalizer = make_normalizer(spaces.observation_shape, config)
+        self.normalizer = make_normalizer(spaces, config)
         self.policy_network = mlp(size, spaces.action_dim, config, tanh_output=True)
         self.critic = mlp(size + spaces.action_dim, len(support), config)
         self._acting: ActingForward | None = None

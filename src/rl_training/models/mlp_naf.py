@@ -29,7 +29,7 @@ class MLPNAFModel(nn.Module):
         super().__init__()
         self.action_dim = size = spaces.action_dim
         self.entries = size * (size + 1) // 2
-        self.normalizer = make_normalizer(spaces.observation_shape, config)
+        self.normalizer = make_normalizer(spaces, config)
         self.network = mlp(int(np.prod(spaces.observation_shape)), size + self.entries + 1, config)
         # Where in the list of entries the matrix finds its own; above the diagonal it does not matter.
         rows, columns = np.indices((size, size))

@@ -22,7 +22,7 @@ class MLPQNetwork(nn.Module):
         super().__init__()
         self.encoder = build_encoder(spaces, config)
         size, num_actions = self.encoder.output_size, spaces.action_sizes[0]
-        self.normalizer = make_normalizer(spaces.observation_shape, config)
+        self.normalizer = make_normalizer(spaces, config)
         self.advantage = mlp(size, num_actions, config)
         self.state_value = mlp(size, 1, config) if dueling else None
         self._acting: ActingForward | None = None

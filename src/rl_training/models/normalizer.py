@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from rl_training.config.train import ModelConfig
+from rl_training.envs.spaces import Spaces
 
 
 class ObservationNormalizer(nn.Module):
@@ -14,6 +15,10 @@ class ObservationNormalizer(nn.Module):
 
     They change only through `update`, which a learner calls after it has learned from the observations:
     within one rollout and its update the policy is one fixed function (otherwise PPO's first ratio is not 1).
+
+    Images (`pixels`) are whitened pixel by pixel, as in arXiv:1810.12894: what never changes becomes 0, and a ball that
+    passes now and then stands out. Until the first update they are divided by 255; a deviation counts as one grey
+    level at least.
     """
 
     mean: torch.Tensor
@@ -22,15 +27,16 @@ class ObservationNormalizer(nn.Module):
     shift: torch.Tensor
     scale: torch.Tensor
 
-    def __init__(self, shape: tuple[int, ...], clip: float):
+    def __init__(self, shape: tuple[int, ...], clip: float, *, pixels: bool = False):
         super().__init__()
         self.clip = clip
+        self.least_variance = 1.0 if pixels else 1e-8
         # Moments in float64: summed over millions of steps, float32 would lose the small differences.
         self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(shape, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.register_buffer("shift", torch.zeros(shape))
-        self.register_buffer("scale", torch.ones(shape))
+        self.register_buffer("scale", torch.full(shape, 1 / 255 if pixels else 1.0))
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         return ((obs - self.shift) * self.scale).clamp(-self.clip, self.clip)
@@ -40,11 +46,10 @@ class ObservationNormalizer(nn.Module):
 
     def update(self, obs: np.ndarray) -> None:
         """Merge a batch [B, ...] into the moments (Chan et al., parallel variance)."""
-        batch = torch.from_numpy(np.asarray(obs, dtype=np.float64)).to(self.mean.device)
-        batch_count = len(batch)
+        batch_count = len(obs)
         if batch_count == 0:
             return
-        batch_mean, batch_variance = batch.mean(0), batch.var(0, unbiased=False)
+        batch_mean, batch_variance = (torch.from_numpy(part).to(self.mean.device) for part in _moments(obs))
         total = self.count + batch_count
         delta = batch_mean - self.mean
         # The initial variance of 1 carries no weight (count 0): the first batch replaces it.
@@ -53,8 +58,21 @@ class ObservationNormalizer(nn.Module):
         self.variance.copy_(merged / total)
         self.count.copy_(total)
         self.shift.copy_(self.mean)
-        self.scale.copy_((self.variance + 1e-8).rsqrt())
+        self.scale.copy_((self.variance + self.least_variance).rsqrt())
 
 
-def make_normalizer(shape: tuple[int, ...], config: ModelConfig) -> ObservationNormalizer | None:
-    return ObservationNormalizer(shape, config.observation_clip) if config.normalize_observations else None
+def _moments(obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance over the rows, in float64."""
+    if obs.dtype != np.uint8:
+        obs = np.asarray(obs, np.float64)
+        return np.asarray(obs.mean(0)), np.asarray(obs.var(0))
+    # Whole numbers: exact, and without a copy of every image in float64.
+    mean = obs.sum(0, dtype=np.int64) / len(obs)
+    return mean, np.square(obs, dtype=np.uint16).sum(0, dtype=np.int64) / len(obs) - mean**2
+
+
+def make_normalizer(spaces: Spaces, config: ModelConfig) -> ObservationNormalizer | None:
+    if not config.normalize_observations:
+        return None
+    pixels = spaces.observation_dtype == np.uint8
+    return ObservationNormalizer(spaces.observation_shape, config.observation_clip, pixels=pixels)

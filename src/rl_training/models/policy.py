@@ -24,7 +24,7 @@ class PolicyModel(nn.Module):
         super().__init__()
         self.encoder = build_encoder(spaces, config)
         self.input_size = self.encoder.output_size
-        self.normalizer = make_normalizer(spaces.observation_shape, config)
+        self.normalizer = make_normalizer(spaces, config)
         self.distribution: Categorical | DiagonalGaussian
         self.log_std: nn.Parameter | None = None
         if spaces.action_kind == "box":
@@ -60,7 +60,10 @@ class PolicyModel(nn.Module):
 
     def _input(self, obs: Tensor) -> Tensor:
         """Features [B, input_size]: the observations, normalised and encoded."""
-        return self.encoder(obs if self.normalizer is None else self.normalizer(obs))
+        return self.encoder(self._normalized(obs))
+
+    def _normalized(self, obs: Tensor) -> Tensor:
+        return obs if self.normalizer is None else self.normalizer(obs)
 
     def _with_log_std(self, outputs: Tensor) -> Tensor:
         return outputs if self.log_std is None else torch.cat([outputs, self.log_std.expand_as(outputs)], -1)
