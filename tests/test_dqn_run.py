@@ -114,10 +114,11 @@ def test_epsilon_follows_its_closed_form_in_env_steps(
 ) -> None:
     used: list[float] = []
 
-    def spy(greedy: np.ndarray, num_actions: int, epsilon: float, rng: np.random.Generator) -> np.ndarray:
+    def spy(greedy: Any, obs: np.ndarray, num_actions: int, epsilon: float, rng: np.random.Generator) -> np.ndarray:
         used.append(epsilon)
-        assert num_actions == 2 and greedy.shape == (num_envs,)
-        return greedy
+        actions: np.ndarray = greedy(obs)
+        assert num_actions == 2 and actions.shape == (num_envs,)
+        return actions
 
     monkeypatch.setattr(dqn_module, "epsilon_greedy", spy)
     loop = make_loop(

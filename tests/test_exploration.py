@@ -58,20 +58,42 @@ def test_random_actions_of_several_categories_fill_each_column(space: gym.Space,
         assert len(counts) == size and chi_square(counts, 2000 / size) < 18.5
 
 
+def itself(obs: np.ndarray) -> np.ndarray:
+    return obs
+
+
 def test_epsilon_zero_is_greedy_and_epsilon_one_is_uniform() -> None:
     greedy = np.full(4000, 3)
-    np.testing.assert_array_equal(epsilon_greedy(greedy, 4, 0.0, rng()), greedy)
-    counts = np.bincount(epsilon_greedy(greedy, 4, 1.0, rng()), minlength=4)
+    np.testing.assert_array_equal(epsilon_greedy(itself, greedy, 4, 0.0, rng()), greedy)
+    counts = np.bincount(epsilon_greedy(itself, greedy, 4, 1.0, rng()), minlength=4)
     assert chi_square(counts, 1000.0) < 16.27
 
 
 def test_epsilon_is_the_probability_of_a_random_action_row_by_row() -> None:
     greedy = rng(1).integers(4, size=40_000)
-    chosen = epsilon_greedy(greedy, 4, 0.3, rng())
+    chosen = epsilon_greedy(itself, greedy, 4, 0.3, rng())
     # A random action is the greedy one by chance in one case of four.
     assert np.mean(chosen != greedy) == pytest.approx(0.3 * 3 / 4, abs=0.01)
     changed_by_vector_step = (chosen != greedy).reshape(-1, 4).sum(1)
     assert set(changed_by_vector_step) == {0, 1, 2, 3, 4}
+
+
+def test_one_row_takes_the_numbers_of_the_stream_that_many_rows_take() -> None:
+    """One env has a shorter way, and all published runs of one env came by the longer one."""
+    single, many = rng(5), rng(5)
+    for _ in range(500):
+        (chosen,) = epsilon_greedy(itself, np.array([7]), 3, 0.5, single)
+        expected = many.integers(3, size=1)[0] if (many.random(1) < 0.5)[0] else 7
+        assert chosen == expected
+    assert single.bit_generator.state == many.bit_generator.state
+
+
+def test_nobody_asks_the_network_when_every_action_is_random() -> None:
+    def never(obs: np.ndarray) -> np.ndarray:
+        raise AssertionError("asked")
+
+    for rows in (1, 3):
+        assert epsilon_greedy(never, np.zeros(rows), 4, 1.0, rng()).shape == (rows,)
 
 
 def test_gaussian_noise_has_its_deviation_per_dimension_and_row() -> None:

@@ -89,11 +89,11 @@ class C51(Learner):
     def act(
         self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
     ) -> Action:
-        actions = self.model.greedy_actions(obs)
-        if explore:
-            epsilon = self.scheduled(self.config.exploration)
-            actions = epsilon_greedy(actions, self.spaces.action_sizes[0], epsilon, self.streams["exploration"])
-        return Action(actions)
+        greedy = self.model.greedy_actions
+        if not explore:
+            return Action(greedy(obs))
+        epsilon, num_actions = self.scheduled(self.config.exploration), self.spaces.action_sizes[0]
+        return Action(epsilon_greedy(greedy, obs, num_actions, epsilon, self.streams["exploration"]))
 
     def update(self, batch: Transitions) -> UpdateResult:
         batch = batch.to(self.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,23 @@ def random_actions(spaces: Spaces, count: int, rng: np.random.Generator) -> np.n
     return rng.integers(spaces.action_sizes, size=(count, len(spaces.action_sizes)))
 
 
-def epsilon_greedy(greedy: np.ndarray, num_actions: int, epsilon: float, rng: np.random.Generator) -> np.ndarray:
-    """Each row is replaced by a uniform action with probability epsilon."""
-    explore = rng.random(len(greedy)) < epsilon
-    if not np.logical_or.reduce(explore):
-        return greedy
-    return np.where(explore, rng.integers(num_actions, size=len(greedy)), greedy)
+def epsilon_greedy(
+    greedy: Callable[[np.ndarray], np.ndarray],
+    obs: np.ndarray,
+    num_actions: int,
+    epsilon: float,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """`greedy(obs)`, with each row replaced by a uniform action with probability epsilon. Nobody asks for a greedy
+    action that all rows are without."""
+    if len(obs) == 1:  # the same numbers of the stream, without arrays for one of them
+        return np.array([rng.integers(num_actions)]) if rng.random() < epsilon else greedy(obs)
+    explore = rng.random(len(obs)) < epsilon
+    exploring = np.count_nonzero(explore)
+    if exploring == 0:
+        return greedy(obs)
+    uniform = rng.integers(num_actions, size=len(obs))
+    return uniform if exploring == len(obs) else np.where(explore, uniform, greedy(obs))
 
 
 class GaussianNoise:

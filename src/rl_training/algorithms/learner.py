@@ -20,7 +20,7 @@ from rl_training.errors import ConfigError
 from rl_training.models.encoders import check_same_encoder
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made in every step, and that would take three times as long
 class Action:
     """What `act` decides: actions on the policy's own scale, and what the update will want back."""
 

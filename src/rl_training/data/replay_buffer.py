@@ -163,7 +163,8 @@ class ReplayBuffer:
         slot = self.rows_written % self.slots
         rows = self._rows
         row_valid = rows["valid"][slot]
-        self._valid_count -= int(np.count_nonzero(row_valid))
+        if self.rows_written >= self.slots:
+            self._valid_count -= int(np.count_nonzero(row_valid))
         self._store_observations(slot, obs, next_obs)
         rows["actions"][slot] = actions
         rows["rewards"][slot] = rewards

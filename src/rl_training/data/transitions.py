@@ -27,7 +27,7 @@ class Transitions:
     indices: np.ndarray | None = None  # [B], names of the rows for `update_priorities`
 
     def __len__(self) -> int:
-        return len(self.rewards)
+        return self.rewards.shape[0]
 
     def to(self, device: torch.device | str) -> Transitions:
         """The same batch on `device`; the batch itself if it is already there."""

@@ -49,6 +49,8 @@ class Spaces:
         The result may share memory with the input: copy it before the env writes there again.
         """
         if self._whole_box is not None:
+            if self._is_encoded(observations):
+                return observations
             array = _as_batch(observations, self._whole_box.shape, "observation")
             array = array.reshape(len(array), *self.observation_shape)
             return array.astype(self.observation_dtype, copy=False)
@@ -63,6 +65,13 @@ class Spaces:
             part.write(batch, encoded[:, start : start + part.width])
             start += part.width
         return encoded
+
+    def _is_encoded(self, observations: Any) -> bool:
+        """Whether a Box's observations have the agent's form as they come: true of most envs, in every step."""
+        if type(observations) is not np.ndarray or observations.dtype != self.observation_dtype:
+            return False
+        assert self._whole_box is not None
+        return observations.shape[1:] == self.observation_shape == self._whole_box.shape
 
     def encode_one(self, observation: Any) -> Array:
         """The agent's array of a single observation, shape `observation_shape`."""
@@ -79,6 +88,8 @@ class Spaces:
     def to_env_actions(self, actions: Any) -> Array:
         """What `vector_env.step` takes for stored actions [N, *action_shape]; a Box is clipped to bounds."""
         stored = np.asarray(actions)
+        if self._stored_as_given and stored.shape[1:] == self.action_shape and stored.dtype == self._action_dtype:
+            return stored
         stored = stored.reshape(len(stored), *self.action_shape)
         if self.action_kind == "box":
             # minimum and maximum are np.clip without its overhead, which counts on every step of a small env.
@@ -148,6 +159,7 @@ class Spaces:
         self._env_action_shape: tuple[int, ...] = space.shape or ()
         self._action_dtype = space.dtype
         self._shifted = bool(np.any(self._first_category))
+        self._stored_as_given = self.action_kind == "discrete" and not self._shifted
         self.action_dim = len(self.action_sizes)
         if self.action_kind == "box":
             self.action_dim = math.prod(self._env_action_shape)

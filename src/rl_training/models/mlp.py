@@ -57,7 +57,8 @@ def numpy_forward(network: nn.Sequential) -> NumpyForward:
     def forward(x: np.ndarray) -> np.ndarray:
         for step in steps:
             if isinstance(step, tuple):
-                x = x @ step[0]
+                # Not `@`: the same product of BLAS, but for a few rows twice the time to get there.
+                x = x.dot(step[0])
                 x += step[1]
             else:
                 x = step(x, x)

@@ -24,6 +24,8 @@ from rl_training.envs.failures import RESTARTED, EnvFailed, EnvFailure, reason_o
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvironmentProblem, NumericalError, RLTrainingError
 
+ROLLOUT_FIELDS = ("obs", "actions", "rewards", "terminated", "truncated", "valid", "episode_starts")
+
 
 @dataclass(frozen=True, slots=True)
 class Episode:
@@ -65,6 +67,8 @@ class Collector:
         self.mode = autoreset_mode(envs)
         self._float_observations = spaces.observation_dtype != np.uint8
         self._box_actions = spaces.action_kind == "box"
+        self._every_env = np.ones(self.num_envs, bool)
+        self._every_env.flags.writeable = False  # most steps hand out the same
         self.overdue: Callable[[], bool] = lambda: False  # whether somebody waits for the end of a rollout
         self.seconds_env = self.seconds_acting = 0.0
         self._rollout_arrays: dict[str, np.ndarray] = {}
@@ -129,25 +133,26 @@ class Collector:
             self._check_finite("a reward", rewards, evidence)
             self._check_finite("an observation", self.obs, evidence)
         done = terminated | truncated
-        valid = ~self._awaits_reset
+        valid = self._every_env
         next_obs = self.obs
-        any_done = bool(np.logical_or.reduce(done))
+        any_done = np.count_nonzero(done)  # of all ways to ask, the quickest
         if self.mode is AutoresetMode.NEXT_STEP:
             # The step after an end ignores its action and returns the reset observation: it is no transition.
+            valid = ~self._awaits_reset
             self.episode_starts = self._awaits_reset
             self._awaits_reset = done
-            self._no_transitions += int(np.count_nonzero(done)) if any_done else 0
+            self._no_transitions += int(any_done)
         else:
             self.episode_starts = done
             if any_done:
                 next_obs = self._with_final_observations(done, infos)
         broken = infos.get(RESTARTED)
         if broken is not None:
-            valid &= ~broken
+            valid = valid & ~broken
             self._no_transitions += int(np.count_nonzero(broken))
             self.episode_starts = self.episode_starts | broken
         step = Step(obs, actions, rewards, next_obs, terminated, truncated, valid, starts, extras, memory_before)
-        self._returns += rewards * valid
+        self._returns += rewards if valid is self._every_env else rewards * valid
         self._lengths += valid
         if any_done:
             # A lost life ends the episode that is learned from, but not the game whose score is told.
@@ -165,14 +170,16 @@ class Collector:
         final_obs: list[np.ndarray] = []
         initial_memory = self.memory
         arrays: dict[str, np.ndarray] = {}
+        columns: list[tuple[str, np.ndarray]] = []
         for t in range(num_steps):
             if self.overdue():
                 raise RolloutDropped
             step = self.step()
             if t == 0:
                 arrays = self._arrays_like(step, num_steps)
-            for name in ("obs", "actions", "rewards", "terminated", "truncated", "valid", "episode_starts"):
-                arrays[name][t] = getattr(step, name)
+                columns = [(name, arrays[name]) for name in ROLLOUT_FIELDS]
+            for name, column in columns:
+                column[t] = getattr(step, name)
             for name, value in step.extras.items():
                 arrays["extras." + name][t] = value
             if step.episodes:
@@ -215,7 +222,7 @@ class Collector:
 
     def _encode(self, raw: Any) -> np.ndarray:
         # A copy: envs may hand out the array they write the next observation into.
-        return np.array(self.spaces.encode(raw))
+        return self.spaces.encode(raw).copy()
 
     def _with_final_observations(self, done: np.ndarray, infos: dict[str, Any]) -> np.ndarray:
         if "final_obs" not in infos:
@@ -258,8 +265,7 @@ class Collector:
     def _arrays_like(self, step: Step, num_steps: int) -> dict[str, np.ndarray]:
         """Rollout storage, kept from one rollout to the next."""
         if not self._rollout_arrays or len(self._rollout_arrays["obs"]) < num_steps:
-            names = ("obs", "actions", "rewards", "terminated", "truncated", "valid", "episode_starts")
-            examples = {name: getattr(step, name) for name in names}
+            examples = {name: getattr(step, name) for name in ROLLOUT_FIELDS}
             examples |= {"extras." + name: value for name, value in step.extras.items()}
             self._rollout_arrays = {
                 name: np.empty((num_steps, *value.shape), value.dtype) for name, value in examples.items()

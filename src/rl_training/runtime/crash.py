@@ -40,6 +40,8 @@ class CrashReports:
 
     def look(self, note: Callable[[str], None]) -> None:
         """Report env failures that the run has survived since the last look."""
+        if len(self._survived) == self._told:
+            return
         for failure in self._survived[self._told :]:
             self._told += 1
             failure = dataclasses.replace(failure, env_step=self.loop.collector.reset_at + failure.steps_before)

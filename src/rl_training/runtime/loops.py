@@ -28,7 +28,7 @@ from rl_training.runtime.finite import check_update
 from rl_training.runtime.memory import check_replay_fits
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Progress:
     """Where a run stands after a round, and what the round brought."""
 

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -249,23 +250,26 @@ class _Session:
             self.loop.restart_envs()
         stopped = False
         previous = self.loop.env_steps
+        cadences = (self.config.log_every, self.config.eval_every, self.config.checkpoint_every)
+        next_due = _next_due(cadences, previous)
         for progress in self.loop:
             self.window.add(progress)
             self.crashes.look(self.display.note)
             self.display.update(progress.env_steps)
             now = progress.env_steps
-            if _due(self.config.log_every, previous, now):
-                self._log()
-            if _due(self.config.eval_every, previous, now):
-                self._evaluate(self.loop.streams.seed_for("evaluation", now))
-                if self.signals.requested:
-                    # Its line may be missing: what is saved from here on is not what an uninterrupted run has.
-                    stopped = now < self.config.total_timesteps
-                    break
-            if _due(self.config.checkpoint_every, previous, now):
-                self._save(exact=True)
-                self.loop.restart_envs()
-            previous = now
+            if now >= next_due:
+                if _due(self.config.log_every, previous, now):
+                    self._log()
+                if _due(self.config.eval_every, previous, now):
+                    self._evaluate(self.loop.streams.seed_for("evaluation", now))
+                    if self.signals.requested:
+                        # Its line may be missing: what is saved from here on is not what an uninterrupted run has.
+                        stopped = now < self.config.total_timesteps
+                        break
+                if _due(self.config.checkpoint_every, previous, now):
+                    self._save(exact=True)
+                    self.loop.restart_envs()
+                previous, next_due = now, _next_due(cadences, now)
             if self.signals.requested or (callback is not None and callback(progress) is False):
                 stopped = now < self.config.total_timesteps
                 break
@@ -370,6 +374,10 @@ class _Session:
             **shares,
             "time_other": max(0.0, 1.0 - sum(shares.values())),
         }
+
+
+def _next_due(cadences: Iterable[int], now: int) -> float:
+    return min(((now // every + 1) * every for every in cadences if every > 0), default=math.inf)
 
 
 def _due(every: int, previous: int, now: int) -> bool:
