@@ -1,4 +1,4 @@
-"""A worker that trains with stable-baselines3 or sb3-contrib; it runs in the environment of the `bench` extra."""
+"""A worker that trains with stable-baselines3, sb3-contrib or SBX; it runs in the environment of the `bench` extra."""
 
 from __future__ import annotations
 
@@ -55,7 +55,11 @@ def main() -> None:
         size = envs.action_space.shape[0]
         kwargs["action_noise"] = NormalActionNoise(np.zeros(size), np.full(size, noise))
     name = work["class"]
-    algorithm = getattr(stable_baselines3, name, None) or getattr(sb3_contrib, name)
+    if "package" in work:
+        algorithm = getattr(importlib.import_module(work["package"]), name)
+        del policy["activation_fn"]  # JAX's; the default is the same
+    else:
+        algorithm = getattr(stable_baselines3, name, None) or getattr(sb3_contrib, name)
     model = algorithm(
         work.get("policy", "MlpPolicy"), envs, policy_kwargs=policy, seed=0, device="cpu", verbose=0, **kwargs
     )

@@ -122,7 +122,7 @@ def compare(work: Work, pairs: int, window: float) -> Comparison:
 
 
 def peer_versions() -> str:
-    names = ("stable_baselines3", "sb3_contrib", "torch")
+    names = ("stable_baselines3", "sb3_contrib", "sbx_rl", "jax", "torch")
     code = f"from importlib.metadata import version; print(', '.join(f'{{n}} {{version(n)}}' for n in {names}))"
     return subprocess.run([PEER_PYTHON, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 ENDLESS = 1_000_000_000  # env steps: a run is measured in windows of time and then stopped
@@ -10,7 +10,7 @@ ENDLESS = 1_000_000_000  # env steps: a run is measured in windows of time and t
 
 @dataclass(frozen=True)
 class Work:
-    """`ours` is a training config; `peer` names a class of stable-baselines3 or sb3-contrib and its arguments."""
+    """`ours` is a training config; `peer` names a class of stable-baselines3, sb3-contrib or sbx and its arguments."""
 
     title: str
     ours: dict[str, Any]
@@ -35,9 +35,15 @@ def _ours(algo: str, env: str, envs: int, net: list[int], activation: str = "tan
     }
 
 
+# As most of a run explores: of an endless one, a schedule would leave nothing but random actions.
+EXPLORING = {"exploration": 0.05}
+PEER_EXPLORING = {"exploration_initial_eps": 0.05, "exploration_final_eps": 0.05}
+
+
 def _dqn(train_every: int, bar: float) -> Work:
-    ours = {"batch_size": 64, "train_frequency": train_every, "learning_starts": 1000, "buffer_size": 100_000}
-    peer = {"batch_size": 64, "train_freq": train_every, "learning_starts": 1000, "buffer_size": 100_000}
+    both = {"batch_size": 64, "learning_starts": 1000, "buffer_size": 100_000}
+    ours = both | {"train_frequency": train_every} | EXPLORING
+    peer = both | {"train_freq": train_every} | PEER_EXPLORING
     return Work(
         f"DQN CartPole, batch 64, an update per {'step' if train_every == 1 else f'{train_every} steps'}",
         _ours("dqn", "CartPole-v1", 1, [64, 64], "relu", **ours),
@@ -56,6 +62,12 @@ def _continuous(algo: str) -> Work:
         1.4,
         threads=(1, 2),
     )
+
+
+def _against_sbx() -> Work:
+    """SBX compiles the updates of SB3's algorithms with JAX; it must not be ahead."""
+    work = _continuous("sac")
+    return replace(work, title=f"{work.title}; peer SBX", peer=work.peer | {"package": "sbx"}, bar=1.0)
 
 
 # What SB3's own Atari wrappers do: four frames a step, stacks of four, a lost life ends an episode, no sticky actions.
@@ -97,6 +109,7 @@ WORKS: dict[str, Work] = {
     "dqn": _dqn(1, 3.5),
     "dqn-4": _dqn(4, 3.0),
     "sac": _continuous("sac"),
+    "sac-sbx": _against_sbx(),
     "td3": _continuous("td3"),
     "ddpg": _continuous("ddpg"),
     "recurrent-ppo": Work(
@@ -119,7 +132,8 @@ WORKS: dict[str, Work] = {
         "DQN Breakout, NatureCNN, batch 32, an update per 4 steps",
         1.5,
         1,
-        {"batch_size": 32, "train_frequency": 4, "learning_starts": 200, "buffer_size": 10_000},
-        {"batch_size": 32, "train_freq": 4, "gradient_steps": 1, "learning_starts": 200, "buffer_size": 10_000},
+        {"batch_size": 32, "train_frequency": 4, "learning_starts": 200, "buffer_size": 10_000} | EXPLORING,
+        {"batch_size": 32, "train_freq": 4, "gradient_steps": 1, "learning_starts": 200, "buffer_size": 10_000}
+        | PEER_EXPLORING,
     ),
 }
