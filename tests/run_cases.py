@@ -248,11 +248,11 @@ CASES: dict[str, Case] = {
     "sac, fixed temperature, priorities": Case(
         "sac", "Pendulum-v1", steps=100, model=NORMALIZED, settings={**REPLAY, **PRIORITIES, "temperature": 0.2}
     ),
-    "ppo, atari": Case(
+    "ppo, atari, whitened": Case(
         "ppo",
         "ALE/Breakout-v5",
         num_envs=2,
-        model=PIXELS,
+        model={**PIXELS, **NORMALIZED},
         settings={**ROLLOUT, "reward_clip": 1.0},
         options={"env_kwargs": {"atari": ATARI}, "eval_every": 80},
     ),
@@ -264,10 +264,10 @@ CASES: dict[str, Case] = {
         settings={**REPLAY, "train_frequency": 4, "reward_clip": 1.0},
         options={"env_kwargs": {"atari": ATARI}},
     ),
-    "dqn, atari, priorities and three steps in a buffer that overflows": Case(
+    "dqn, atari, whitened, priorities and three steps in a buffer that overflows": Case(
         "dqn",
         "ALE/Pong-v5",
-        model=PIXELS,
+        model={**PIXELS, **NORMALIZED},
         settings={**REPLAY, **PRIORITIES, "train_frequency": 4, "buffer_size": 60, "double": True, "dueling": True},
         options={"env_kwargs": {"atari": {**ATARI, "color": True, "stack": 2}}},
     ),

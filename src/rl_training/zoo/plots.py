@@ -146,10 +146,11 @@ def _draw_all(axes: Axes, rows: Rows) -> dict[str, Any]:
         if entry.published is not None:
             end = _draw_published(axes, entry.published, f"{label}, published", number, steps[-1])
             curve_end = max(curve_end, end)
-    bars = [entry.row.bar for entry, _ in rows if entry.row.bar is not None]
-    if bars:
-        # Bars of one env differ a little by algorithm and budget; one line for each would hide the curves.
-        axes.axhline(float(np.median(bars)), color="#333333", linestyle=(0, (2, 2)), linewidth=1.1, label="bar")
+    bars = sorted({entry.row.bar for entry, _ in rows if entry.row.bar is not None})
+    few = len(bars) <= 2  # of more, one line through their middle says enough
+    for number, bar in enumerate(bars if few else [float(np.median(bars))]):
+        said = ("bar" if few else "median bar") if number == 0 else None
+        axes.axhline(bar, color="#333333", linestyle=(0, (2, 2)), linewidth=1.1, label=said)
     if star:
         axes.plot([], [], color="#555555", label="published", **STAR)
     _step_axis(axes, [curve for _, curves in rows for curve in curves if curve.steps.size], max(star, curve_end))
