@@ -63,7 +63,7 @@ def policy_batch(
         final_values,
         gamma=gamma,
         gae_lambda=gae_lambda,
-        obs=torch.from_numpy(flat_obs).to(device),
+        obs=torch.from_numpy(flat_obs.copy()).to(device),  # the collector writes the next rollout into the same array
     )
     if rollout.valid.all():
         return batch
