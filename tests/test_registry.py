@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import time
@@ -78,9 +79,9 @@ def test_a_bad_preset_is_refused_within_a_second_and_without_torch_or_gymnasium(
         "except ConfigError as error: print(error)\n"
         "print([name for name in ('torch', 'gymnasium') if name in sys.modules])\n"
     )
-    durations = []
-    # The quickest of three: another process on the same machine must not fail this.
-    for _ in range(3):
+    durations = [math.inf]
+    # The quickest of a few: another process on the same machine must not fail this.
+    while min(durations) >= 1.0 and len(durations) <= 8:
         start = time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
