@@ -48,13 +48,16 @@ def policy_batch(
     device = next(model.parameters()).device
     num_steps, num_envs = rollout.rewards.shape
     flat_obs = rollout.obs.reshape(num_steps * num_envs, *rollout.obs.shape[2:])
+    # One copy for all: the collector writes the next rollout into the same arrays.
+    every_obs = np.concatenate([flat_obs, rollout.last_obs, rollout.final_obs])
+    obs, what_followed = every_obs[: len(flat_obs)], every_obs[len(flat_obs) :]
     values = rollout.extras.get("values")
-    seen = [flat_obs, rollout.last_obs, rollout.final_obs] if values is None else [rollout.last_obs, rollout.final_obs]
-    every_value = model.value_numpy(np.concatenate(seen))
     if values is None:
-        values, every_value = np.split(every_value, [len(flat_obs)])
+        values, following_values = np.split(model.value_numpy(every_obs), [len(flat_obs)])
         values = values.reshape(num_steps, num_envs)
-    last_values, final_values = np.split(every_value, [num_envs])
+    else:
+        following_values = model.value_numpy(what_followed)
+    last_values, final_values = np.split(following_values, [num_envs])
     batch = flat_batch(
         rollout,
         rewards,
@@ -63,7 +66,7 @@ def policy_batch(
         final_values,
         gamma=gamma,
         gae_lambda=gae_lambda,
-        obs=torch.from_numpy(flat_obs.copy()).to(device),  # the collector writes the next rollout into the same array
+        obs=torch.from_numpy(obs).to(device),
     )
     if rollout.valid.all():
         return batch
