@@ -59,5 +59,5 @@ bench: bench-setup ## measure speed against the peers; the machine must do nothi
 	$(BIN)/python benchmarks/speed.py
 
 clean: ## remove .venv, builds, caches and demo.gif; runs/ is kept
-	rm -rf $(VENV) .venv-bench build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis demo.gif
+	rm -rf $(VENV) .venv-bench .venv-puffer build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis demo.gif
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -128,41 +126,3 @@ def growth(names: list[str], seconds: float, sizes: list[tuple[int, int]] = SIZE
             steps, elapsed = run_for(loop, seconds)
         lines.append(f"| {num_envs} | {width} | {steps / elapsed:,.0f} | {1e6 * elapsed / steps:.1f} |")
     return lines
-
-
-def cold_start(names: list[str], seconds: float) -> list[str]:
-    """From the command to the first sign of life, median of five."""
-
-    def median_of(action: Callable[[], float]) -> float:
-        return sorted(action() for _ in range(5))[2]
-
-    def help_text() -> float:
-        started = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "rl_training", "--help"], check=True, capture_output=True)
-        return time.perf_counter() - started
-
-    def first_update() -> float:
-        with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "rl_training", "train", "ppo/cartpole", "--set", f"output_dir={folder}"]
-            started = time.perf_counter()
-            process = subprocess.Popen([*command, "--set", "log_every=1"], stdout=subprocess.DEVNULL)
-            try:
-                while not any(Path(folder).glob("*/metrics.jsonl")) or not _has_text(folder):
-                    time.sleep(0.02)
-                return time.perf_counter() - started
-            finally:
-                process.kill()
-                process.wait()
-
-    return [
-        "## Cold start",
-        "",
-        "| | seconds | bar |",
-        "| --- | --- | --- |",
-        f"| `rl-training --help` | {median_of(help_text):.2f} | 0.5 |",
-        f"| `rl-training train ppo/cartpole`, to the metrics of its first update | {median_of(first_update):.2f} | 5 |",
-    ]
-
-
-def _has_text(folder: str) -> bool:
-    return any(path.stat().st_size > 0 for path in Path(folder).glob("*/metrics.jsonl"))

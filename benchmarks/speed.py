@@ -4,6 +4,8 @@
     python benchmarks/speed.py breakdown        the parts of our own loop
     python benchmarks/speed.py growth           number of envs and width of the network
     python benchmarks/speed.py cold             seconds to the first help text and the first update
+    python benchmarks/speed.py warm-up          seconds that the comparison leaves out
+    python benchmarks/speed.py short-runs       `compile: auto` against `off` from start to end
     python benchmarks/speed.py saving           the share of checkpoints in the time of a run
 
 The peers live in a virtual environment of their own: `make bench-setup`. Run it on a machine that does nothing else.
@@ -12,67 +14,24 @@ The peers live in a virtual environment of their own: `make bench-setup`. Run it
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import statistics
 import subprocess
-import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from parts import breakdown, cold_start, growth
+from parts import breakdown, growth
 from saving import saving
+from starting import cold_start, short_runs, warm_up
+from workers import PEER_PYTHON, PUFFER_PYTHON, peer_is_here, start_ours, start_peer
 from works import WORKS, Work
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "benchmarks" / "speed.md"
-PEER_PYTHON = HERE.parent / ".venv-bench" / "bin" / "python"
-PAIRS, WINDOW, WARM_UP = 5, 5.0, 3.0
-
-
-class Worker:
-    """A training process that is measured on demand."""
-
-    def __init__(self, command: list[str], threads: int):
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": _path()}
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-        self.warm = self._read()
-
-    def rate(self, seconds: float) -> float:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{seconds}\n")
-        self.process.stdin.flush()
-        measured = self._read()
-        return measured["steps"] / measured["seconds"]
-
-    def _read(self) -> dict[str, float]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{' '.join(map(str, self.process.args))[:120]} stopped: see its message above")
-        measured: dict[str, float] = json.loads(line)
-        return measured
-
-    def stop(self) -> None:
-        self.process.communicate("\n", timeout=120)
-
-
-def _path() -> str:
-    return os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
-
-
-def start_ours(work: Work) -> Worker:
-    return Worker([sys.executable, str(HERE / "ours.py"), json.dumps(work.ours), str(WARM_UP)], os.cpu_count() or 1)
-
-
-def start_peer(work: Work, threads: int) -> Worker:
-    command = [str(PEER_PYTHON), str(HERE / "peer.py"), json.dumps(work.peer), str(WARM_UP), str(threads)]
-    return Worker(command, threads)
+PAIRS, WINDOW = 5, 5.0
 
 
 @dataclass(frozen=True)
@@ -81,7 +40,6 @@ class Comparison:
     ours: list[float]
     peer: list[float]
     peer_threads: int
-    warm: float
 
     @property
     def ratios(self) -> list[float]:
@@ -90,7 +48,7 @@ class Comparison:
     def row(self) -> str:
         ours = f"{statistics.median(self.ours):,.0f} ({min(self.ours):,.0f} .. {max(self.ours):,.0f})"
         if not self.peer:
-            return f"| {self.work.title} | {ours} | | | {self.work.bar} | {self.work.notes} |"
+            return f"| {self.work.title} | {ours} | | | {self.work.bar} | peer not installed |"
         peer = f"{statistics.median(self.peer):,.0f} ({min(self.peer):,.0f} .. {max(self.peer):,.0f})"
         ratio = statistics.median(self.ratios)
         verdict = "met" if ratio >= self.work.bar else "MISSED"
@@ -101,11 +59,11 @@ class Comparison:
 
 def compare(work: Work, pairs: int, window: float) -> Comparison:
     """Peer, ours, peer, ours: what the machine does in between hits both."""
-    if work.peer is None:
+    if not peer_is_here(work):
         mine = start_ours(work)
         rates = [mine.rate(window) for _ in range(pairs)]
         mine.stop()
-        return Comparison(work, rates, [], 0, mine.warm["age"])
+        return Comparison(work, rates, [], 0)
     peers = {threads: start_peer(work, threads) for threads in work.threads}
     best = max(peers, key=lambda threads: peers[threads].rate(window)) if len(peers) > 1 else work.threads[0]
     for threads, peer in peers.items():
@@ -118,13 +76,17 @@ def compare(work: Work, pairs: int, window: float) -> Comparison:
         ours.append(mine.rate(window))
     peers[best].stop()
     mine.stop()
-    return Comparison(work, ours, theirs, best, mine.warm["age"])
+    return Comparison(work, ours, theirs, best)
 
 
 def peer_versions() -> str:
-    names = ("stable_baselines3", "sb3_contrib", "sbx_rl", "jax", "torch")
+    found = _versions(PEER_PYTHON, ["stable_baselines3", "sb3_contrib", "sbx_rl", "jax", "torch"])
+    return found + (f"; {_versions(PUFFER_PYTHON, ['pufferlib', 'torch'])}" if PUFFER_PYTHON.exists() else "")
+
+
+def _versions(python: Path, names: list[str]) -> str:
     code = f"from importlib.metadata import version; print(', '.join(f'{{n}} {{version(n)}}' for n in {names}))"
-    return subprocess.run([PEER_PYTHON, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def write_section(name: str, lines: list[str]) -> None:
@@ -169,9 +131,19 @@ def against_peers(only: list[str], pairs: int, window: float) -> None:
         write_section("peers", header + rows)
 
 
+MODES: dict[str, Callable[[list[str], float], list[str]]] = {
+    "breakdown": breakdown,
+    "growth": growth,
+    "cold": cold_start,
+    "warm-up": warm_up,
+    "short-runs": short_runs,
+    "saving": saving,
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", nargs="?", choices=("peers", "breakdown", "growth", "cold", "saving"), default="peers")
+    parser.add_argument("mode", nargs="?", choices=("peers", *MODES), default="peers")
     parser.add_argument("--only", nargs="+", choices=WORKS, default=[], help="these works; the page is not written")
     parser.add_argument("--pairs", type=int, default=PAIRS)
     parser.add_argument("--window", type=float, default=WINDOW, help="seconds")
@@ -179,8 +151,7 @@ def main() -> None:
     if arguments.mode == "peers":
         against_peers(arguments.only, arguments.pairs, arguments.window)
         return
-    chosen: dict[str, Any] = {"breakdown": breakdown, "growth": growth, "cold": cold_start, "saving": saving}
-    lines = chosen[arguments.mode](arguments.only or list(WORKS), arguments.window)
+    lines = MODES[arguments.mode](arguments.only or list(WORKS), arguments.window)
     print("\n".join(lines))
     if not arguments.only:
         write_section(arguments.mode, lines)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import sys
 import time
+from typing import TextIO
 
 
 class Windows:
     """Call `between_rounds` where the run has just learned. It returns False when there is no more to measure."""
 
-    def __init__(self, warm_up: float):
-        self.born = self.started = time.perf_counter()
+    def __init__(self, warm_up: float, out: TextIO = sys.stdout):
+        self.started, self.out = time.perf_counter(), out
         self.length, self.first_step, self.rounds = warm_up, 0, 0
 
     def between_rounds(self, env_steps: int, rounds_at_least: int = 2) -> bool:
@@ -23,9 +24,8 @@ class Windows:
         elapsed = time.perf_counter() - self.started
         if elapsed < self.length or self.rounds < rounds_at_least:
             return True
-        measured = {"steps": env_steps - self.first_step, "seconds": elapsed, "age": time.perf_counter() - self.born}
-        sys.stdout.write(json.dumps(measured) + "\n")
-        sys.stdout.flush()
+        self.out.write(json.dumps({"steps": env_steps - self.first_step, "seconds": elapsed}) + "\n")
+        self.out.flush()
         command = sys.stdin.readline().strip()
         if not command:
             return False

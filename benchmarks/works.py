@@ -10,14 +10,18 @@ ENDLESS = 1_000_000_000  # env steps: a run is measured in windows of time and t
 
 @dataclass(frozen=True)
 class Work:
-    """`ours` is a training config; `peer` names a class of stable-baselines3, sb3-contrib or sbx and its arguments."""
+    """`ours` is a training config; `peer` names a class of stable-baselines3, sb3-contrib or sbx and its arguments,
+    or is of PufferLib, which has but one class."""
 
     title: str
     ours: dict[str, Any]
-    peer: dict[str, Any] | None
+    peer: dict[str, Any]
     bar: float
     threads: tuple[int, ...] = (1,)  # settings the peer may choose the quicker of
-    notes: str = ""
+
+    @property
+    def of_puffer(self) -> bool:
+        return self.peer.get("package") == "pufferlib"
 
 
 def _peer(name: str, env: str, envs: int, net: list[int], activation: str = "Tanh", **kwargs: Any) -> dict[str, Any]:
@@ -96,9 +100,14 @@ WORKS: dict[str, Work] = {
     "ppo-many": Work(
         "PPO CartPole, 1024 envs x 64, 1 epoch, minibatch 8192",
         _ours("ppo", "CartPole-v1", 1024, [64, 64], num_steps=64, minibatch_size=8192, update_epochs=1),
-        None,
+        {
+            "package": "pufferlib",
+            "envs": 1024,
+            "net": [64, 64],
+            "kwargs": {"bptt_horizon": 64, "minibatch_size": 8192, "update_epochs": 1},
+        },
         0.8,
-        notes="peer: PufferLib 3.0, 274,000 to 351,000 steps/s on this kind of machine (not measured in this sitting)",
+        threads=(1, 2),
     ),
     "a2c": Work(
         "A2C CartPole, 8 envs x 5",

@@ -56,6 +56,16 @@ def test_the_cost_of_checkpoints_is_what_training_waits_for_them(parts: ModuleTy
     assert 0 < cost.median < 1 and 0 < cost.share < 0.5
 
 
+def test_a_short_run_says_what_auto_was_and_how_long_both_took(parts: ModuleType) -> None:
+    starting = importlib.import_module("starting")
+    row = starting.short_runs([], 0.0, steps=2_048, pairs=1, presets=("ppo/cartpole",))[-1]
+    preset, auto_is, auto, off, ratio = (cell.strip() for cell in row.strip("|").split("|"))
+    assert (preset, auto_is) == ("ppo/cartpole", "off")  # too few steps for compiling
+    seconds = [float(text.split()[0]) for text in (auto, off)]
+    assert min(seconds) > 0
+    assert float(ratio) == pytest.approx(seconds[0] / seconds[1], rel=0.1)
+
+
 def test_without_the_peers_it_says_how_to_get_them(tmp_path: Path) -> None:
     for script in BENCHMARKS.glob("*.py"):
         folder = tmp_path / "benchmarks"

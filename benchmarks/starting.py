@@ -1,0 +1,136 @@
+"""What a run costs before it is at full speed, and whether compiling pays in a short one."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from workers import Worker, peer_is_here, start_ours, start_peer
+from works import WORKS
+
+from rl_training.runtime.compiling import PAYS_FROM_STEPS
+
+TRAIN = [sys.executable, "-m", "rl_training", "train"]
+SHORT_RUN, SHORT_PAIRS = 100_000, 3  # env steps; runs of each kind
+SHORT_PRESETS = ("ppo/cartpole", "a2c/cartpole", "dqn/cartpole")
+
+
+def cold_start(names: list[str], seconds: float) -> list[str]:
+    """From the command to the first sign of life, median of five."""
+
+    def median_of(action: Callable[[], float]) -> float:
+        return sorted(action() for _ in range(5))[2]
+
+    def help_text() -> float:
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "rl_training", "--help"], check=True, capture_output=True)
+        return time.perf_counter() - started
+
+    def first_update() -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [*TRAIN, "ppo/cartpole", "--set", f"output_dir={folder}", "--set", "log_every=1"]
+            started = time.perf_counter()
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            try:
+                while not any(Path(folder).glob("*/metrics.jsonl")) or not _has_text(folder):
+                    time.sleep(0.02)
+                return time.perf_counter() - started
+            finally:
+                process.kill()
+                process.wait()
+
+    return [
+        "## Cold start",
+        "",
+        "| | seconds | bar |",
+        "| --- | --- | --- |",
+        f"| `rl-training --help` | {median_of(help_text):.2f} | 0.5 |",
+        f"| `rl-training train ppo/cartpole`, to the metrics of its first update | {median_of(first_update):.2f} | 5 |",
+    ]
+
+
+def _has_text(folder: str) -> bool:
+    return any(path.stat().st_size > 0 for path in Path(folder).glob("*/metrics.jsonl"))
+
+
+def warm_up(names: list[str], seconds: float) -> list[str]:
+    """What the windows of the comparison leave out: imports, envs, the first random steps, compiling."""
+    lines = [
+        "## Warm-up",
+        "",
+        "Seconds from the start of the process to its second round of updates, one run each; ours compiles",
+    ]
+    lines += ["for the first time, and again with what was compiled still on disk.", ""]
+    lines += ["| work | ours, first time | ours, again | peer |", "| --- | --- | --- | --- |"]
+    for name in names:
+        work = WORKS[name]
+        with tempfile.TemporaryDirectory() as cache:
+            ours = [_seconds_to_start(lambda c=cache, w=work: start_ours(w, 0.0, _compiling_into(c))) for _ in "12"]
+        peer = ""
+        if peer_is_here(work):
+            peer = f"{_seconds_to_start(lambda w=work: start_peer(w, w.threads[-1], 0.0)):.1f}"
+        lines.append(f"| {work.title} | {ours[0]:.1f} | {ours[1]:.1f} | {peer} |")
+    return lines
+
+
+def _seconds_to_start(start: Callable[[], Worker]) -> float:
+    started = time.perf_counter()
+    worker = start()
+    elapsed = time.perf_counter() - started
+    worker.stop()
+    return elapsed
+
+
+def _compiling_into(folder: str) -> dict[str, str]:
+    return {"TORCHINDUCTOR_CACHE_DIR": folder}
+
+
+def short_runs(
+    names: list[str],
+    seconds: float,
+    steps: int = SHORT_RUN,
+    pairs: int = SHORT_PAIRS,
+    presets: tuple[str, ...] = SHORT_PRESETS,
+) -> list[str]:
+    """`compile: auto` against `off`, each from the start of its process to its end, nothing compiled before."""
+    lines = ["## Compiling in a short run", ""]
+    lines += [f"Seconds of a whole run of {steps:,} env steps on CartPole, start to end, evaluations aside; median"]
+    lines += [f"(worst .. best) of {pairs}, by turns, nothing compiled before. `auto` compiles where a run plans"]
+    lines += [f"{PAYS_FROM_STEPS:,} gradient steps or more; where it does not, both columns are the same work.", ""]
+    lines += ["| preset | auto is | auto | off | auto/off |", "| --- | --- | --- | --- | --- |"]
+    for preset in presets:
+        took: dict[str, list[float]] = {"auto": [], "off": []}
+        for _ in range(pairs):
+            for setting, measured in took.items():
+                resolved, elapsed = _whole_run(preset, setting, steps)
+                measured.append(elapsed)
+                if setting == "auto":
+                    chosen = resolved
+        ratio = statistics.median(took["auto"]) / statistics.median(took["off"])
+        lines.append(f"| {preset} | {chosen} | {_spread(took['auto'])} | {_spread(took['off'])} | {ratio:.2f} |")
+    return lines
+
+
+def _whole_run(preset: str, setting: str, steps: int) -> tuple[str, float]:
+    """What `compile` was resolved to, and the seconds of the command."""
+    with tempfile.TemporaryDirectory() as folder:
+        changes: dict[str, Any] = {"compile": setting, "total_timesteps": steps, "eval_every": 0, "output_dir": folder}
+        settings = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+        environment = os.environ | _compiling_into(str(Path(folder) / "compiled"))
+        started = time.perf_counter()
+        subprocess.run([*TRAIN, preset, *settings], check=True, capture_output=True, env=environment)
+        elapsed = time.perf_counter() - started
+        (config,) = Path(folder).glob("*/config.yaml")
+        (resolved,) = [line.split()[1] for line in config.read_text().splitlines() if line.startswith("compile:")]
+        return resolved.strip("'\""), elapsed
+
+
+def _spread(measured: list[float]) -> str:
+    return f"{statistics.median(measured):.1f} ({max(measured):.1f} .. {min(measured):.1f})"

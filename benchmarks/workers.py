@@ -1,0 +1,67 @@
+"""Training processes, ours and a peer's, that are measured on demand."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from works import Work
+
+HERE = Path(__file__).resolve().parent
+PEER_PYTHON = HERE.parent / ".venv-bench" / "bin" / "python"
+PUFFER_PYTHON = HERE.parent / ".venv-puffer" / "bin" / "python"  # it wants an older NumPy and Gymnasium
+WARM_UP = 3.0
+
+
+class Worker:
+    """A training process that is measured on demand."""
+
+    def __init__(self, command: list[str], threads: int, environment: Mapping[str, str] | None = None):
+        path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": path, **(environment or {})}
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=tempfile.gettempdir(),  # PufferLib leaves a link where it is imported
+        )
+        self._read()  # it is warm
+
+    def rate(self, seconds: float) -> float:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{seconds}\n")
+        self.process.stdin.flush()
+        measured = self._read()
+        return measured["steps"] / measured["seconds"]
+
+    def _read(self) -> dict[str, float]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{' '.join(map(str, self.process.args))[:120]} stopped: see its message above")
+        measured: dict[str, float] = json.loads(line)
+        return measured
+
+    def stop(self) -> None:
+        self.process.communicate("\n", timeout=120)
+
+
+def start_ours(work: Work, warm_up: float = WARM_UP, environment: Mapping[str, str] | None = None) -> Worker:
+    command = [sys.executable, str(HERE / "ours.py"), json.dumps(work.ours), str(warm_up)]
+    return Worker(command, os.cpu_count() or 1, environment)
+
+
+def start_peer(work: Work, threads: int, warm_up: float = WARM_UP) -> Worker:
+    python, script = (PUFFER_PYTHON, "puffer.py") if work.of_puffer else (PEER_PYTHON, "peer.py")
+    return Worker([str(python), str(HERE / script), json.dumps(work.peer), str(warm_up), str(threads)], threads)
+
+
+def peer_is_here(work: Work) -> bool:
+    return (PUFFER_PYTHON if work.of_puffer else PEER_PYTHON).exists()
