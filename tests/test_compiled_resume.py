@@ -1,0 +1,83 @@
+"""Compiled runs that stop and go on: the same bits as runs that never stopped, in this process and in fresh ones."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rl_training.algorithms.compiling import CompiledStep
+from rl_training.experiment.registry import algorithm_names, get_config_class
+from rl_training.runtime.workflows import TrainResult, resume, train
+from run_cases import CASES, Case, assert_same_run, final_hash, stop_at
+
+# In every run of the tests: minibatches of rollouts, replay, two graphs. The others are slow.
+QUICK = ("ppo", "dqn", "td3")
+COMPILABLE = [name for name in algorithm_names() if get_config_class(name).compilable]
+OWN_CASES = {
+    # 21 steps of 2 envs: the last rollout is shorter, and its minibatches take the plain way.
+    "ppo": Case("ppo", steps=210, num_envs=2, settings={"num_steps": 16, "minibatch_size": 8, "update_epochs": 2}),
+    "dqn": Case("dqn", settings={"learning_starts": 20, "batch_size": 8, "buffer_size": 500, "prioritized": True}),
+}
+
+
+def case_of(algo: str) -> Case:
+    """Every algorithm has a case in `run_cases`, or tests/test_exact_resume.py fails: a new one joins by itself."""
+    return OWN_CASES.get(algo) or next(case for case in CASES.values() if case.algo == algo)
+
+
+def was_compiled(result: TrainResult) -> bool:
+    parts = vars(result.agent.learner).values()
+    return any(isinstance(part, CompiledStep) and part.was_used for part in parts)
+
+
+@pytest.mark.parametrize(
+    "algo", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in COMPILABLE]
+)
+def test_a_compiled_run_resumes_bit_for_bit(algo: str, tmp_path: Path) -> None:
+    case = case_of(algo)
+    whole = train(case.config(tmp_path / "whole", compile="on"), show=False)
+    half = train(case.config(tmp_path / "halves", compile="on"), callback=stop_at(case.steps // 2), show=False)
+    second = resume(half.run_dir, show=False)
+    assert half.interrupted and second.env_steps == whole.env_steps
+    assert all(was_compiled(result) for result in (whole, half, second))
+    assert_same_run(whole.run_dir, second.run_dir)
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from rl_training.runtime.workflows import resume, train
+from run_cases import stop_at
+from test_compiled_resume import case_of, was_compiled
+
+part, algo, directory = sys.argv[1:]
+case = case_of(algo)
+if part == "resume":
+    result = resume(Path(directory) / "run", show=False)
+else:
+    stop = stop_at(case.steps // 2) if part == "half" else None
+    result = train(case.config(Path(directory), compile="on"), callback=stop, show=False)
+assert was_compiled(result)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["ppo", "td3"])
+def test_fresh_processes_that_compile_anew_go_on_bit_for_bit(algo: str, tmp_path: Path) -> None:
+    def in_a_fresh_process(part: str, directory: str) -> None:
+        cache = tmp_path / f"compiled for {part}"
+        path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": str(cache)}
+        command = [sys.executable, "-c", PROGRAM, part, algo, str(tmp_path / directory)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
+        assert list(cache.rglob("*.so")), "nothing was taken from an earlier process"
+
+    in_a_fresh_process("whole", "whole")
+    in_a_fresh_process("half", "halves")
+    in_a_fresh_process("resume", "halves")
+    assert final_hash(tmp_path / "whole" / "run") == final_hash(tmp_path / "halves" / "run")
