@@ -8,7 +8,7 @@ it gets back; nothing else about the algorithm changes.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -20,6 +20,7 @@ from rl_training.algorithms.tracing import Trace, rebuild, tensor_fields, tensor
 # that is C++ as a whole saves a fifth of a step, gives the same bits, and is compiled sooner, being one file), and tanh
 # (by way of exp a third of the time, right to 1e-7).
 OPTIONS = {
+    "compile_threads": 1,  # in this process: a pool of compiler workers would outlive its use for the rest of the run
     "cpp_wrapper": True,
     "size_asserts": False,  # a batch of another size takes the plain way, and the tensors of the state stay
     "cpp.use_decompose_tanh": True,
@@ -37,7 +38,7 @@ class CompiledStep:
     depend on the ones seen before, and a resumed run would differ from one that never stopped in the last bits.
 
     The graph works on the tensors that the learner had when it was made: they may change, but not be replaced.
-    Arguments other than tensors are switches: each of their values has a graph of its own.
+    Arguments other than tensors are switches, true or false: each of their values has a graph of its own.
     """
 
     def __init__(self, step: Callable[..., Any], rows: int):
@@ -55,21 +56,30 @@ class CompiledStep:
         switches = tuple(None if isinstance(value, Tensor) else value for value in rest)
         graph = self._graphs.get(switches)
         if graph is None:
+            _check_switches(rest)
             graph = self._graphs[switches] = _compile(trace(self._plain, (batch, *rest)), (batch, *rest))
         return graph(batch, *rest)
+
+
+def _check_switches(rest: tuple[Any, ...]) -> None:
+    """A number would compile a graph for each of its values, and a schedule has thousands."""
+    for place, value in enumerate(rest, start=2):
+        if not isinstance(value, (Tensor, bool)):
+            raise TypeError(
+                f"argument {place} of a compiled step is a {type(value).__name__} ({value!r}): only a bool can be a "
+                "switch, hand numbers over as tensors"
+            )
 
 
 def _compile(traced: Trace, arguments: tuple[Any, ...]) -> Callable[..., Any]:
     """Not before it is needed: an agent that is only loaded to act should not wait for the compiler's import."""
     import torch._inductor
 
-    # In this process: a pool of compiler workers would outlive its use for the rest of the run.
-    torch._inductor.config.compile_threads = 1
     state, result = traced.state, traced.result
     with torch.no_grad(), torch._inductor.config.patch(OPTIONS):
         compiled = torch._inductor.compile(traced.graph, [*state, *tensors_in(arguments)])
 
-    columns = attrgetter(*tensor_fields(arguments[0]))
+    columns = _tensors_getter(arguments[0])
 
     def call(batch: Any, *rest: Any) -> Any:
         inputs = [value for value in rest if isinstance(value, Tensor)]
@@ -77,6 +87,13 @@ def _compile(traced: Trace, arguments: tuple[Any, ...]) -> Callable[..., Any]:
             return rebuild(result, compiled(*state, *columns(batch), *inputs))
 
     return call
+
+
+def _tensors_getter(batch: Any) -> Callable[[Any], Sequence[Tensor]]:
+    """The tensors of batches like this one, in order. It is called in every step."""
+    names = tensor_fields(batch)
+    # Of a single name `attrgetter` gives the tensor itself, and its rows would be taken for the batch's tensors.
+    return attrgetter(*names) if len(names) > 1 else lambda other: tensors_in([other])
 
 
 def can_compile() -> bool:
