@@ -10,7 +10,7 @@ WORKERS ?= 2
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow drills lint bench-setup bench clean
+.PHONY: help setup demo test test-slow drills lint bench-setup bench-puffer bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -54,6 +54,9 @@ bench-setup: setup ## install the peers of the speed benchmark, apart from the l
 	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --disable-pip-version-check --quiet \
 		--constraint constraints.txt --editable ".[bench,atari]"
+
+bench-puffer: setup ## build PufferLib for the speed benchmark, apart from everything else (needs gcc)
+	$(BIN)/python benchmarks/puffer_setup.py
 
 bench: bench-setup ## measure speed against the peers; the machine must do nothing else
 	$(BIN)/python benchmarks/speed.py

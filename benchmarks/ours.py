@@ -1,4 +1,4 @@
-"""A worker that trains with rl_training: the whole run, with its metrics and its directory, as a user has it."""
+"""A worker that trains with rl_training: the whole run, with its directory and a line of metrics every 10,000 steps."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from rl_training.runtime.workflows import train
 def main() -> None:
     config, warm_up = json.loads(sys.argv[1]), float(sys.argv[2])
     windows: Windows | None = None
-    updates_at_start = 0
 
     def callback(progress: Progress) -> bool:
         nonlocal windows
         if windows is None:
-            if progress.updates == updates_at_start:
+            if progress.updates == 0:
                 return True  # still filling the replay buffer
             windows = Windows(warm_up)
-        return windows.between_rounds(progress.env_steps) if progress.results or progress.updates else True
+        return windows.between_rounds(progress.env_steps)
 
     with tempfile.TemporaryDirectory() as folder:
         quiet = {"output_dir": folder, "log_every": 10_000}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from works import WORKS
+from works import WORKS, own_works
 
 from rl_training.config.train import TrainConfig
 from rl_training.envs.spaces import Spaces
@@ -21,10 +21,11 @@ from rl_training.runtime.recorder import Recorder
 from rl_training.runtime.threads import limited_threads
 
 PARTS = ("env", "acting", "storing", "sampling", "learning", "logging", "rest")
+OF_REPLAY = ("storing", "sampling")
 
 
 class Clock:
-    """Seconds per part. Only what a call does itself counts for it, so that the parts add up."""
+    """Seconds per part. No watched call is made within another, so that the parts add up."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(PARTS, 0.0)
@@ -72,9 +73,14 @@ def run_for(
 
 
 def breakdown(names: list[str], seconds: float) -> list[str]:
-    lines = ["## Where our time goes", "", "Share of each part in the wall time of the loop, in percent.", ""]
+    lines = [
+        "## Where our time goes",
+        "",
+        "Share of each part in the wall time of the loop, in percent. An on-policy loop",
+    ]
+    lines += ["writes its rollouts as part of the rest, and draws its minibatches as part of learning.", ""]
     lines += [f"| work | steps/s | {' | '.join(PARTS)} |", "| --- |" + " --- |" * (len(PARTS) + 1)]
-    for name in names:
+    for name in own_works(names):
         config = load_config(WORKS[name].ours)
         config = load_config(config, {"compile": "on" if config.algo_kwargs.compilable else "off"})
         with set_up(config) as loop, tempfile.TemporaryDirectory() as folder:
@@ -83,13 +89,16 @@ def breakdown(names: list[str], seconds: float) -> list[str]:
             clock.watch(loop.learner, "act", "acting")
             clock.watch(loop.learner, "update", "learning")
             clock.watch(log, "after", "logging")
+            replays = isinstance(loop, ReplayLoop)
             if isinstance(loop, ReplayLoop):
                 clock.watch(loop.buffer, "add", "storing")
                 clock.watch(loop.buffer, "sample", "sampling")
             steps, elapsed = run_for(loop, seconds, lambda progress, log=log: log.after(progress), clock)
             log.recorder.close()
         clock.seconds["rest"] = elapsed - sum(clock.seconds.values())
-        shares = " | ".join(f"{100 * clock.seconds[part] / elapsed:.0f}" for part in PARTS)
+        shares = " | ".join(
+            f"{100 * clock.seconds[part] / elapsed:.0f}" if replays or part not in OF_REPLAY else "-" for part in PARTS
+        )
         lines.append(f"| {WORKS[name].title} | {steps / elapsed:,.0f} | {shares} |")
     return lines
 
@@ -111,7 +120,7 @@ SIZES = [(envs, 64) for envs in (1, 4, 16, 64, 256, 1024, 4096)] + [(8, width) f
 
 
 def growth(names: list[str], seconds: float, sizes: list[tuple[int, int]] = SIZES) -> list[str]:
-    """PPO on CartPole: more envs at the same number of rollout steps, and wider networks at 8 envs."""
+    """PPO on CartPole: more envs with rollouts of 128 steps (64 from 256 envs on), and wider networks at 8 envs."""
     lines = ["## How cost grows", "", "PPO on CartPole; steps per second and microseconds per env step.", ""]
     lines += ["| envs | width | steps/s | us per step |", "| --- | --- | --- | --- |"]
     for num_envs, width in sizes:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from workers import Worker, peer_is_here, start_ours, start_peer
-from works import WORKS
+from works import WORKS, own_works
 
 from rl_training.runtime.compiling import PAYS_FROM_STEPS
 
@@ -39,7 +39,9 @@ def cold_start(names: list[str], seconds: float) -> list[str]:
             started = time.perf_counter()
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
             try:
-                while not any(Path(folder).glob("*/metrics.jsonl")) or not _has_text(folder):
+                while not _has_text(folder):
+                    if process.poll() is not None:
+                        raise SystemExit(f"{' '.join(command)} stopped before its first update: see its message above")
                     time.sleep(0.02)
                 return time.perf_counter() - started
             finally:
@@ -65,11 +67,11 @@ def warm_up(names: list[str], seconds: float) -> list[str]:
     lines = [
         "## Warm-up",
         "",
-        "Seconds from the start of the process to its second round of updates, one run each; ours compiles",
+        "Seconds from the start of the process to its first updates, one run each; ours compiles",
     ]
     lines += ["for the first time, and again with what was compiled still on disk.", ""]
     lines += ["| work | ours, first time | ours, again | peer |", "| --- | --- | --- | --- |"]
-    for name in names:
+    for name in own_works(names):
         work = WORKS[name]
         with tempfile.TemporaryDirectory() as cache:
             ours = [_seconds_to_start(lambda c=cache, w=work: start_ours(w, 0.0, _compiling_into(c))) for _ in "12"]
@@ -101,16 +103,16 @@ def short_runs(
 ) -> list[str]:
     """`compile: auto` against `off`, each from the start of its process to its end, nothing compiled before."""
     lines = ["## Compiling in a short run", ""]
-    lines += [f"Seconds of a whole run of {steps:,} env steps on CartPole, start to end, evaluations aside; median"]
+    lines += [f"Seconds of a whole run of {steps:,} env steps on CartPole, start to end, with one evaluation; median"]
     lines += [f"(worst .. best) of {pairs}, by turns, nothing compiled before. `auto` compiles where a run plans"]
     lines += [f"{PAYS_FROM_STEPS:,} gradient steps or more; where it does not, both columns are the same work.", ""]
     lines += ["| preset | auto is | auto | off | auto/off |", "| --- | --- | --- | --- | --- |"]
     for preset in presets:
         took: dict[str, list[float]] = {"auto": [], "off": []}
-        for _ in range(pairs):
-            for setting, measured in took.items():
+        for pair in range(pairs):
+            for setting in ("auto", "off") if pair % 2 == 0 else ("off", "auto"):
                 resolved, elapsed = _whole_run(preset, setting, steps)
-                measured.append(elapsed)
+                took[setting].append(elapsed)
                 if setting == "auto":
                     chosen = resolved
         ratio = statistics.median(took["auto"]) / statistics.median(took["off"])

@@ -9,23 +9,22 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import TextIO
 
 
 class Windows:
     """Call `between_rounds` where the run has just learned. It returns False when there is no more to measure."""
 
-    def __init__(self, warm_up: float, out: TextIO = sys.stdout):
-        self.started, self.out = time.perf_counter(), out
+    def __init__(self, warm_up: float):
+        self.started = time.perf_counter()
         self.length, self.first_step, self.rounds = warm_up, 0, 0
 
-    def between_rounds(self, env_steps: int, rounds_at_least: int = 2) -> bool:
+    def between_rounds(self, env_steps: int) -> bool:
         self.rounds += 1
         elapsed = time.perf_counter() - self.started
-        if elapsed < self.length or self.rounds < rounds_at_least:
+        if elapsed < self.length or self.rounds < 2:
             return True
-        self.out.write(json.dumps({"steps": env_steps - self.first_step, "seconds": elapsed}) + "\n")
-        self.out.flush()
+        sys.stdout.write(json.dumps({"steps": env_steps - self.first_step, "seconds": elapsed}) + "\n")
+        sys.stdout.flush()
         command = sys.stdin.readline().strip()
         if not command:
             return False

@@ -53,9 +53,13 @@ class Worker:
         self.process.communicate("\n", timeout=120)
 
 
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def start_ours(work: Work, warm_up: float = WARM_UP, environment: Mapping[str, str] | None = None) -> Worker:
     command = [sys.executable, str(HERE / "ours.py"), json.dumps(work.ours), str(warm_up)]
-    return Worker(command, os.cpu_count() or 1, environment)
+    return Worker(command, cores(), environment)
 
 
 def start_peer(work: Work, threads: int, warm_up: float = WARM_UP) -> Worker:

@@ -17,7 +17,7 @@ class Work:
     ours: dict[str, Any]
     peer: dict[str, Any]
     bar: float
-    threads: tuple[int, ...] = (1,)  # settings the peer may choose the quicker of
+    threads: tuple[int, ...] = (1, 2)  # settings the peer may choose the quicker of
 
     @property
     def of_puffer(self) -> bool:
@@ -64,13 +64,12 @@ def _continuous(algo: str) -> Work:
         _ours(algo, "Pendulum-v1", 1, [256, 256], "relu", **settings),
         _peer(algo.upper(), "Pendulum-v1", 1, [256, 256], "ReLU", train_freq=1, **settings, **kwargs),
         1.4,
-        threads=(1, 2),
     )
 
 
-def _against_sbx() -> Work:
-    """SBX compiles the updates of SB3's algorithms with JAX; it must not be ahead."""
-    work = _continuous("sac")
+def _against_sbx(algo: str) -> Work:
+    """SBX compiles the updates of SB3's algorithms with JAX, which takes the threads it likes; it must not be ahead."""
+    work = replace(_continuous(algo), threads=(2,))
     return replace(work, title=f"{work.title}; peer SBX", peer=work.peer | {"package": "sbx"}, bar=1.0)
 
 
@@ -86,7 +85,6 @@ def _atari(algo: str, title: str, bar: float, envs: int, ours: dict[str, Any], p
         config | {"env_kwargs": ATARI},
         _peer(algo.upper(), "BreakoutNoFrameskip-v4", envs, [], **peer) | {"policy": "CnnPolicy"},
         bar,
-        threads=(1, 2),
     )
 
 
@@ -107,7 +105,6 @@ WORKS: dict[str, Work] = {
             "kwargs": {"bptt_horizon": 64, "minibatch_size": 8192, "update_epochs": 1},
         },
         0.8,
-        threads=(1, 2),
     ),
     "a2c": Work(
         "A2C CartPole, 8 envs x 5",
@@ -117,13 +114,21 @@ WORKS: dict[str, Work] = {
     ),
     "dqn": _dqn(1, 3.5),
     "dqn-4": _dqn(4, 3.0),
-    "sac": _continuous("sac"),
-    "sac-sbx": _against_sbx(),
-    "td3": _continuous("td3"),
-    "ddpg": _continuous("ddpg"),
+    **{algo: _continuous(algo) for algo in ("sac", "td3", "ddpg")},
+    **{f"{algo}-sbx": _against_sbx(algo) for algo in ("sac", "td3", "ddpg")},
     "recurrent-ppo": Work(
         "RecurrentPPO CartPole, LSTM 64, 8 envs x 128, 4 epochs x 4 minibatches",
-        _ours("recurrent_ppo", "CartPole-v1", 8, [], num_steps=128, minibatch_size=256, update_epochs=4),
+        # The peer's gradients run back through whole rollouts, so ours do here.
+        _ours(
+            "recurrent_ppo",
+            "CartPole-v1",
+            8,
+            [],
+            num_steps=128,
+            minibatch_size=256,
+            update_epochs=4,
+            sequence_length=128,
+        ),
         _peer("RecurrentPPO", "CartPole-v1", 8, [], n_steps=128, batch_size=256, n_epochs=4)
         | {"policy": "MlpLstmPolicy", "lstm_hidden_size": 64},
         5.0,
@@ -146,3 +151,8 @@ WORKS: dict[str, Work] = {
         | PEER_EXPLORING,
     ),
 }
+
+
+def own_works(names: list[str]) -> list[str]:
+    """Without those that differ from an earlier one in the peer only."""
+    return [name for i, name in enumerate(names) if all(WORKS[name].ours != WORKS[other].ours for other in names[:i])]

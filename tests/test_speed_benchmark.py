@@ -32,13 +32,44 @@ def test_every_work_is_a_valid_config(parts: ModuleType) -> None:
         assert load_config(work.ours).algo in work.title.lower().replace("recurrentppo", "recurrent_ppo")
 
 
+# What the peers call our settings.
+THEIR_NAMES = {
+    "num_steps": "n_steps",
+    "minibatch_size": "batch_size",
+    "update_epochs": "n_epochs",
+    "batch_size": "batch_size",
+    "train_frequency": "train_freq",
+    "learning_starts": "learning_starts",
+    "buffer_size": "buffer_size",
+}
+PUFFER_NAMES = {"num_steps": "bptt_horizon", "minibatch_size": "minibatch_size", "update_epochs": "update_epochs"}
+
+
+def test_both_sides_of_a_work_have_the_same_settings(parts: ModuleType) -> None:
+    for name, work in parts.WORKS.items():
+        config, peer = load_config(work.ours), work.peer
+        assert config.num_envs == peer["envs"], name
+        names = PUFFER_NAMES if work.of_puffer else THEIR_NAMES
+        compared = [key for key in names if hasattr(config.algo_kwargs, key) and names[key] in peer["kwargs"]]
+        assert len(compared) >= (1 if name == "a2c" else 3), name
+        for key in compared:
+            assert getattr(config.algo_kwargs, key) == peer["kwargs"][names[key]], f"{name}: {key}"
+        if name != "recurrent-ppo" and "atari" not in name:
+            assert list(config.model.hidden_sizes) == peer["net"], name
+    recurrent = load_config(parts.WORKS["recurrent-ppo"].ours).algo_kwargs
+    assert (recurrent.memory_size, recurrent.sequence_length) == (64, recurrent.num_steps)
+
+
 @pytest.mark.parametrize("name", ["a2c", "dqn", "recurrent-ppo"])
 def test_the_parts_of_a_step_add_up(name: str, parts: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     plain(parts, monkeypatch)
     row = parts.breakdown([name], 0.3)[-1]
-    steps, *shares = (float(text.replace(",", "")) for text in re.findall(r"[-\d,.]+", row.split("|", 2)[2]))
-    assert steps > 0
-    assert len(shares) == len(parts.PARTS)
+    steps, *cells = (cell.strip().replace(",", "") for cell in row.strip("|").split("|")[1:])
+    assert float(steps) > 0
+    assert len(cells) == len(parts.PARTS)
+    unknown = [part for part, cell in zip(parts.PARTS, cells, strict=True) if cell == "-"]
+    assert unknown == ([] if name == "dqn" else ["storing", "sampling"])
+    shares = [float(cell) for cell in cells if cell != "-"]
     assert all(share >= -1 for share in shares)
     assert sum(shares) == pytest.approx(100, abs=4)
 
