@@ -1,173 +1,20 @@
-"""Networks: initialisation, shapes, and acting in NumPy equal to the torch path whatever happened to the weights."""
+"""Networks: initialisation, shapes, and what their outputs mean. How they act is in tests/test_acting.py."""
 
 from __future__ import annotations
 
-import copy
 import math
-import pickle
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from acting_models import OBS, ROWS, assert_acts_as_torch_says, build
 from on_policy_helpers import SPACES, make_learner, model_config, parameters_of
-from rl_training.algorithms.updates import Optimizer, TargetNetwork
 from rl_training.models.mlp import mlp, numpy_forward
 from rl_training.models.mlp_actor_critic import MLPActorCritic
-from rl_training.models.mlp_continuous import (
-    LOG_STD_MAX,
-    LOG_STD_MIN,
-    MLPDeterministicActorCritic,
-    MLPSquashedGaussianActorCritic,
-)
-from rl_training.models.mlp_mpo import MLPMPOModel
-from rl_training.models.mlp_naf import MLPNAFModel
+from rl_training.models.mlp_continuous import LOG_STD_MAX, LOG_STD_MIN
 from rl_training.models.mlp_ppg import MLPPPGModel
-from rl_training.models.mlp_q import MLPQNetwork
-from rl_training.models.policy import PolicyModel
-
-OBS = np.random.default_rng(0).normal(2.0, 3.0, (40, 3)).astype(np.float32)
-ROWS = torch.from_numpy(OBS)
-
-Build = Callable[..., Any]
-MODELS: dict[str, Build] = {
-    "actor_critic_discrete": lambda config: MLPActorCritic(SPACES["discrete"], config),
-    "actor_critic_multi_discrete": lambda config: MLPActorCritic(SPACES["multi_discrete"], config),
-    "actor_critic_multi_binary": lambda config: MLPActorCritic(SPACES["multi_binary"], config),
-    "actor_critic_box": lambda config: MLPActorCritic(SPACES["box"], config),
-    "ppg_multi_discrete": lambda config: MLPPPGModel(SPACES["multi_discrete"], config),
-    "ppg_box": lambda config: MLPPPGModel(SPACES["box"], config),
-    "q_network": lambda config: MLPQNetwork(SPACES["discrete"], config),
-    "q_network_dueling": lambda config: MLPQNetwork(SPACES["discrete"], config, dueling=True),
-    "naf": lambda config: MLPNAFModel(SPACES["box"], config),
-    "mpo": lambda config: MLPMPOModel(SPACES["box"], config),
-    "deterministic": lambda config: MLPDeterministicActorCritic(SPACES["box"], config, num_critics=2),
-    "squashed_gaussian": lambda config: MLPSquashedGaussianActorCritic(SPACES["box"], config),
-}
-
-
-def build(name: str, seed: int = 0, **settings: Any) -> Any:
-    torch.manual_seed(seed)
-    model = MODELS[name](model_config(**settings))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            # Away from the near-zero heads and biases of initialisation, or a dropped bias would not show.
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return model
-
-
-def torch_outputs(model: Any, obs: np.ndarray = OBS) -> np.ndarray:
-    """What decides the action, from torch."""
-    rows = torch.from_numpy(obs)
-    with torch.no_grad():
-        if isinstance(model, PolicyModel):
-            return model.policy(rows).numpy()
-        if isinstance(model, MLPQNetwork):
-            return model.q_values(rows).numpy()
-        if isinstance(model, (MLPDeterministicActorCritic, MLPNAFModel)):
-            return model.actor(rows).numpy()
-        return torch.cat(model.actor(rows), -1).numpy()
-
-
-def assert_acts_as_torch_says(model: Any) -> None:
-    before = OBS.copy()
-    expected = torch_outputs(model)
-    if isinstance(model, PolicyModel):
-        np.testing.assert_allclose(model.policy_numpy(OBS), expected, atol=1e-5)
-        np.testing.assert_allclose(model.act(OBS)[0], model.distribution.mode(expected), atol=1e-5)
-        actions, extras = model.act(OBS, np.random.default_rng(1))
-        expected_actions, expected_log_probs = model.distribution.sample(expected, np.random.default_rng(1))
-        np.testing.assert_allclose(actions, expected_actions, atol=1e-5)
-        np.testing.assert_allclose(extras["log_probs"], expected_log_probs, atol=1e-5)
-    elif isinstance(model, MLPQNetwork):
-        np.testing.assert_array_equal(model.greedy_actions(OBS), expected.argmax(1))
-    elif isinstance(model, (MLPDeterministicActorCritic, MLPNAFModel)):
-        np.testing.assert_allclose(model.act(OBS), expected, atol=1e-5)
-        if isinstance(model, MLPNAFModel):
-            actions, factors = model.act_with_factor(OBS)
-            np.testing.assert_allclose(actions, expected, atol=1e-5)
-            with torch.no_grad():
-                np.testing.assert_allclose(factors, model.factor(ROWS), rtol=1e-4, atol=1e-5)
-    elif isinstance(model, MLPMPOModel):
-        mean, log_std = np.split(expected, 2, 1)
-        np.testing.assert_allclose(model.act(OBS), mean, atol=1e-5)
-        noise = np.random.default_rng(1).standard_normal(mean.shape, dtype=np.float32)
-        sampled = np.clip(mean + np.exp(log_std) * noise, -1.0, 1.0)
-        np.testing.assert_allclose(model.act(OBS, np.random.default_rng(1)), sampled, atol=1e-4)
-    else:
-        mean, log_std = np.split(expected, 2, 1)
-        np.testing.assert_allclose(model.act(OBS), np.tanh(mean), atol=1e-5)
-        noise = np.random.default_rng(1).standard_normal(mean.shape, dtype=np.float32)
-        found = model.act(OBS, np.random.default_rng(1))
-        np.testing.assert_allclose(found, np.tanh(mean + np.exp(log_std) * noise), atol=1e-5)
-        with torch.no_grad():
-            np.testing.assert_allclose(found, model.sample(ROWS, torch.from_numpy(noise))[0], atol=1e-5)
-    np.testing.assert_array_equal(OBS, before)
-
-
-def learn_a_little(model: Any, optimizer: Optimizer) -> None:
-    optimizer.set_learning_rate(0.05)
-    outputs = model.policy(ROWS) if isinstance(model, PolicyModel) else None
-    if outputs is None:
-        acting = model.network if isinstance(model, MLPNAFModel) else getattr(model, "policy_network", None)
-        outputs = model.q_values(ROWS) if acting is None else acting(ROWS)
-    # Every parameter takes part, so that the gradient of all of them exists.
-    optimizer.step(outputs.square().mean() + sum(p.square().sum() for p in model.parameters()) * 0.01)
-
-
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
-@pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("name", MODELS)
-def test_acting_in_numpy_follows_the_torch_model(name: str, normalize: bool, activation: str) -> None:
-    model = build(name, activation=activation, normalize_observations=normalize, observation_clip=1.5)
-    optimizer = Optimizer(model.parameters())
-    assert_acts_as_torch_says(model)
-    if normalize:
-        raw = torch_outputs(model)
-        model.normalizer.update(OBS)
-        assert not np.allclose(torch_outputs(model), raw)
-        assert_acts_as_torch_says(model)
-    for _ in range(3):
-        before = torch_outputs(model)
-        learn_a_little(model, optimizer)
-        assert not np.allclose(torch_outputs(model), before)
-        assert_acts_as_torch_says(model)
-    other = build(name, seed=1, activation=activation, normalize_observations=normalize, observation_clip=1.5)
-    model.load_state_dict(other.state_dict())
-    np.testing.assert_array_equal(torch_outputs(model), torch_outputs(other))
-    assert_acts_as_torch_says(model)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_target_copies_act_by_their_own_weights(name: str) -> None:
-    model = build(name)
-    optimizer = Optimizer(model.parameters())
-    assert_acts_as_torch_says(model)
-    target = TargetNetwork(model)
-    learn_a_little(model, optimizer)
-    assert not np.allclose(torch_outputs(target.module), torch_outputs(model))
-    assert_acts_as_torch_says(target.module)
-    target.follow(0.5)
-    assert_acts_as_torch_says(target.module)
-    target.follow()
-    np.testing.assert_array_equal(torch_outputs(target.module), torch_outputs(model))
-    assert_acts_as_torch_says(target.module)
-
-
-@pytest.mark.parametrize("clone", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-@pytest.mark.parametrize("name", MODELS)
-def test_copies_of_a_model_that_has_acted_act_by_their_own_weights(name: str, clone: Callable[[Any], Any]) -> None:
-    model = build(name)
-    optimizer = Optimizer(model.parameters())
-    assert_acts_as_torch_says(model)
-    copied = clone(model)
-    learn_a_little(model, optimizer)
-    assert not np.allclose(torch_outputs(copied), torch_outputs(model))
-    assert_acts_as_torch_says(copied)
-    assert_acts_as_torch_says(model)
 
 
 def test_numpy_forward_refuses_layers_it_does_not_know() -> None:

@@ -50,14 +50,18 @@ class MLPC51Network(nn.Module):
         return expected_return(self.distribution_logits(obs), self.support)
 
     def greedy_actions(self, obs: np.ndarray) -> np.ndarray:
-        """argmax over actions of the expected return, without autograd.
+        """argmax over actions of the expected return."""
+        return self.q_values_numpy(obs).argmax(1)
+
+    def q_values_numpy(self, obs: np.ndarray) -> np.ndarray:
+        """`q_values` for acting: NumPy in and out, no autograd.
 
         Unlike DQN's, the dueling value matters here: it moves atoms against each other before the softmax.
         """
         if not isinstance(self.encoder, VectorEncoder):
             # Both streams on one pass through the encoder, which is what takes the time.
             with torch.no_grad():
-                return self.q_values(torch.from_numpy(obs).to(self.support.device)).argmax(1).cpu().numpy()
+                return self.q_values(torch.from_numpy(obs).to(self.support.device)).cpu().numpy()
         inputs = obs if self.normalizer is None else self.normalizer.numpy(obs)
         if self._acting is None:
             self._acting = acting_forward(self.advantage)
@@ -67,4 +71,5 @@ class MLPC51Network(nn.Module):
                 self._acting_value = acting_forward(self.state_value)
             logits = self._acting_value(inputs)[:, None] + logits - logits.mean(1, keepdims=True)
         mass = np.exp(logits - logits.max(-1, keepdims=True))
-        return ((mass @ self.support.cpu().numpy()) / mass.sum(-1)).argmax(1)
+        values: np.ndarray = (mass @ self.support.cpu().numpy()) / mass.sum(-1)
+        return values

@@ -41,9 +41,12 @@ class MLPQNetwork(nn.Module):
             return advantage
         return self.state_value(inputs) + advantage - advantage.mean(1, keepdim=True)
 
-    def greedy_actions(self, obs: np.ndarray) -> np.ndarray:
-        """argmax over actions, without autograd. The dueling value is the same for every action and drops out."""
+    def advantage_numpy(self, obs: np.ndarray) -> np.ndarray:
+        """`advantage` for acting: NumPy in and out, no autograd."""
         if self._acting is None:
             self._acting = acting_forward(self.advantage, self.encoder)
-        inputs = obs if self.normalizer is None else self.normalizer.numpy(obs)
-        return self._acting(inputs).argmax(1)
+        return self._acting(obs if self.normalizer is None else self.normalizer.numpy(obs))
+
+    def greedy_actions(self, obs: np.ndarray) -> np.ndarray:
+        """argmax over actions. The dueling value is the same for every action and drops out."""
+        return self.advantage_numpy(obs).argmax(1)
