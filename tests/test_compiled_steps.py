@@ -19,10 +19,9 @@ from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import algorithm_names, get_config_class
-from rl_training.runtime.compiling import planned_gradient_steps, resolve_compile
+from rl_training.runtime.compiling import keep_compile, planned_gradient_steps, resolve_compile
 from rl_training.runtime.loops import Loop
 from rl_training.runtime.preparing import build_loop, training_envs
-from rl_training.runtime.workflows import train
 from tiny_runs import tiny_config
 
 COMPILABLE = [name for name in algorithm_names() if get_config_class(name).compilable]
@@ -140,10 +139,19 @@ def test_an_algorithm_without_a_step_to_compile_says_so() -> None:
         resolve_compile(config, "cpu")
 
 
-def test_a_run_records_what_auto_came_to(tmp_path: Path) -> None:
-    result = train(tiny_config("ppo", tmp_path, num_envs=2), show=False)
-    recorded = load_config(result.run_dir / "config.yaml")
-    assert (recorded.compile, recorded.vector_backend, recorded.threads) == ("off", "batched", 1)
+def test_a_step_that_may_stop_in_its_middle_is_not_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rl_training.runtime.compiling.PAYS_FROM_STEPS", 1)
+    config = tiny_config("ppo", tmp_path, target_kl=0.01)
+    assert resolve_compile(load_config(config, {"target_kl": None}), "cpu") == "on"
+    assert resolve_compile(config, "cpu") == "off"
+    forced = load_config(config, {"compile": "on"})
+    with pytest.raises(ConfigError, match=r"compile: ppo with algo_kwargs\.target_kl has no step to compile, use comp"):
+        resolve_compile(forced, "cpu")
+    # Runs of earlier versions say `on` where nothing was compiled: they go on as they were.
+    assert keep_compile(forced).compile == "off"
+    assert not isinstance(loop_of(forced).learner.gradient_step, CompiledStep)
 
 
 def test_there_is_a_compiler_here() -> None:

@@ -73,7 +73,7 @@ class Learner(ABC):
         self.model_config = config.model
         self.total_timesteps = config.total_timesteps
         self.num_envs = config.num_envs
-        self.compiles = config.compile == "on"
+        self.compiles = config.compile == "on" and config.algo_kwargs.why_not_compilable() is None
         self.device = resolve_device(config.device)
         self.streams = streams
         self.updates = 0

@@ -105,9 +105,7 @@ class PPO(Learner):
         self.return_normalizer = (
             ReturnNormalizer(self.config.gamma, self.num_envs) if self.config.normalize_rewards else None
         )
-        self.gradient_step = self._gradient_step
-        if self.config.target_kl is None:
-            self.gradient_step = self.compiled(self._gradient_step, rows=self.config.minibatch_size)
+        self.gradient_step = self.compiled(self._gradient_step, rows=self.config.minibatch_size)
 
     def act(
         self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None

@@ -189,6 +189,10 @@ class AlgorithmConfig(StrictModel):
     def check(self, train: TrainConfig) -> None:
         """Refuse values that are impossible together with the rest of the run."""
 
+    def why_not_compilable(self) -> str | None:
+        """What leaves `compile` nothing to do with these settings, to be read after the algorithm's name, or None."""
+        return None if self.compilable else "has no step to compile"
+
 
 class OnPolicyConfig(AlgorithmConfig):
     """What algorithms that learn from fresh rollouts share."""

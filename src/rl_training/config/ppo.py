@@ -39,3 +39,9 @@ class PPOConfig(OnPolicyConfig):
 
     def check(self, train: TrainConfig) -> None:
         check_minibatch(self.minibatch_size, self.num_steps, train.num_envs)
+
+    def why_not_compilable(self) -> str | None:
+        if self.compilable and self.target_kl is not None:
+            # Whether a step is taken at all is decided in the middle of it.
+            return "with algo_kwargs.target_kl has no step to compile"
+        return super().why_not_compilable()

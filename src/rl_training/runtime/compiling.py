@@ -15,15 +15,28 @@ PAYS_FROM_STEPS = 40_000
 
 def resolve_compile(config: TrainConfig, device: str) -> Literal["on", "off"]:
     """`auto`: on the CPU, where there is a C++ compiler, when the run plans enough gradient steps."""
-    possible = config.algo_kwargs.compilable
+    reason = config.algo_kwargs.why_not_compilable()
     if config.compile == "on":
-        if not possible:
-            raise ConfigError(f"compile: {config.algo} has no step to compile, use compile=off", key="compile")
+        if reason is not None:
+            raise ConfigError(f"compile: {config.algo} {reason}, use compile=off", key="compile")
         if not can_compile():
             raise ConfigError("compile: needs a C++ compiler such as g++, or use compile=off", key="compile")
         return "on"
-    pays = possible and device == "cpu" and planned_gradient_steps(config) >= PAYS_FROM_STEPS
+    pays = reason is None and device == "cpu" and planned_gradient_steps(config) >= PAYS_FROM_STEPS
     return "on" if config.compile == "auto" and pays and can_compile() else "off"
+
+
+def keep_compile(config: TrainConfig) -> TrainConfig:
+    """The settings of a run that goes on: compiled if it was, and only then, or it would not go on exactly."""
+    if config.compile != "on" or config.algo_kwargs.why_not_compilable() is not None:
+        # Older runs may say `on` where nothing was compiled, or nothing at all.
+        return config.model_copy(update={"compile": "off"})
+    if not can_compile():
+        raise ConfigError(
+            "compile: the run was compiled and needs a C++ compiler such as g++ to go on exactly, install one",
+            key="compile",
+        )
+    return config
 
 
 def planned_gradient_steps(config: TrainConfig) -> int:
