@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from rl_training.algorithms.compiling import CompiledStep
+from rl_training.errors import ConfigError
+from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import algorithm_names, get_config_class
 from rl_training.runtime.workflows import TrainResult, resume, train
 from run_cases import CASES, Case, assert_same_run, final_hash, stop_at
@@ -47,6 +49,42 @@ def test_a_compiled_run_resumes_bit_for_bit(algo: str, tmp_path: Path) -> None:
     assert_same_run(whole.run_dir, second.run_dir)
 
 
+def test_a_run_that_auto_compiled_goes_on_compiled_wherever_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = case_of("ppo")
+    monkeypatch.setattr("rl_training.runtime.compiling.PAYS_FROM_STEPS", 1)
+    whole = train(case.config(tmp_path / "whole"), show=False)
+    half = train(case.config(tmp_path / "halves"), callback=stop_at(case.steps // 2), show=False)
+    monkeypatch.setattr("rl_training.runtime.compiling.PAYS_FROM_STEPS", 10**9)
+    second = resume(half.run_dir, show=False)
+    for result in (whole, half, second):
+        assert load_config(result.run_dir / "config.yaml").compile == "on" and was_compiled(result)
+    assert_same_run(whole.run_dir, second.run_dir)
+
+
+def test_a_run_that_auto_left_plain_goes_on_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = case_of("ppo")
+    monkeypatch.setattr("rl_training.runtime.compiling.PAYS_FROM_STEPS", 1)
+    monkeypatch.setattr("rl_training.runtime.compiling.can_compile", lambda: False)
+    whole = train(case.config(tmp_path / "whole"), show=False)
+    half = train(case.config(tmp_path / "halves"), callback=stop_at(case.steps // 2), show=False)
+    monkeypatch.setattr("rl_training.runtime.compiling.can_compile", lambda: True)
+    second = resume(half.run_dir, show=False)
+    assert load_config(second.run_dir / "config.yaml").compile == "off" and not was_compiled(second)
+    assert_same_run(whole.run_dir, second.run_dir)
+
+
+def test_without_a_compiler_a_compiled_run_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = train(case_of("ppo").config(tmp_path, compile="on"), callback=stop_at(1), show=False).run_dir
+    before = (run / "config.yaml").read_text()
+    monkeypatch.setattr("rl_training.runtime.compiling.can_compile", lambda: False)
+    needs = r"^compile: the run was compiled and needs a C\+\+ compiler such as g\+\+ to go on exactly, install one$"
+    with pytest.raises(ConfigError, match=needs):
+        resume(run, show=False)
+    assert (run / "config.yaml").read_text() == before
+
+
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -69,7 +107,7 @@ assert was_compiled(result)
 @pytest.mark.parametrize("algo", ["ppo", "td3"])
 def test_fresh_processes_that_compile_anew_go_on_bit_for_bit(algo: str, tmp_path: Path) -> None:
     def in_a_fresh_process(part: str, directory: str) -> None:
-        cache = tmp_path / f"compiled for {part}"
+        cache = tmp_path / f"compiled_{part}"
         path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = {**os.environ, "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": str(cache)}
         command = [sys.executable, "-c", PROGRAM, part, algo, str(tmp_path / directory)]

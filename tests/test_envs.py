@@ -89,7 +89,9 @@ def test_auto_takes_the_native_vector_class_where_it_cannot_batch() -> None:
 def test_what_auto_came_to_has_a_name() -> None:
     assert backend_of(make_vector_env("CartPole-v1", 2)) == "batched"
     assert backend_of(make_vector_env("CartPole-v1", 1)) == "sync"
-    assert backend_of(make_vector_env("CartPole-v0", 2)) == "auto"
+    assert backend_of(make_vector_env("CartPole-v0", 2)) == "native"
+    assert backend_of(make_vector_env("CartPole-v1", 2, backend="async")) == "async"
+    assert backend_of(make_vector_env("ALE/Pong-v5", 2, env_kwargs={"atari": True})) == "native"
 
 
 def test_native_cartpole_keeps_the_time_limit_of_its_id() -> None:

@@ -14,7 +14,7 @@ from gymnasium.vector import VectorEnv
 from rl_training.algorithms.streams import Streams
 from rl_training.config.pixels import kept_for_another_env
 from rl_training.config.train import TrainConfig
-from rl_training.envs.factory import make_env
+from rl_training.envs.factory import backend_for_another_env, make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
 from rl_training.experiment.config import load_config
@@ -214,7 +214,9 @@ class ManagedAlgorithm:
             kwargs = agent.config.env_kwargs
             if isinstance(env, str):
                 kwargs = kept_for_another_env(kwargs)
-            config = agent.config.model_copy(update={"env_id": _name_of(env), "env_kwargs": kwargs})
+            backend = backend_for_another_env(agent.config.vector_backend)
+            changes = {"env_id": _name_of(env), "env_kwargs": kwargs, "vector_backend": backend}
+            config = agent.config.model_copy(update=changes)
             if _spaces_of(env, config) != agent.spaces:
                 raise EnvironmentProblem(
                     f"{config.env_id} has other spaces than the env of {checkpoint.path}: give one with the same"

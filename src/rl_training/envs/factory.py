@@ -199,13 +199,18 @@ def _batched_form(target: registration.EnvSpec | EnvMaker) -> type[ClassicVector
 
 
 def backend_of(envs: VectorEnv[Any, Any, Any]) -> Backend:
-    """What "auto" came to, where a name says it all; "auto" for vector classes of other people."""
+    """What "auto" came to when `make_vector_env` made these; a vector class that is not ours is the env's own."""
     kinds: dict[type[Any], Backend] = {
         ClassicVectorEnv: "batched",
         gym.vector.SyncVectorEnv: "sync",
         SupervisedVectorEnv: "async",
     }
-    return next((name for kind, name in kinds.items() if isinstance(envs.unwrapped, kind)), "auto")
+    return next((name for kind, name in kinds.items() if isinstance(envs.unwrapped, kind)), "native")
+
+
+def backend_for_another_env(backend: Backend) -> Backend:
+    """What is left of a run's backend when it goes on with another env, which may have no such vector class."""
+    return "auto" if backend in ("native", "batched") else backend
 
 
 def _has_native(target: registration.EnvSpec | EnvMaker, num_envs: int, kwargs: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from gymnasium.vector import VectorEnv
 from rl_training.algorithms.learner import resolve_device
 from rl_training.algorithms.streams import Streams
 from rl_training.config.train import TrainConfig
-from rl_training.envs.factory import make_vector_env
+from rl_training.envs.factory import backend_of, make_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvironmentProblem
 from rl_training.experiment.config import load_config
@@ -27,14 +27,20 @@ EnvMaker = Callable[[], gym.Env[Any, Any]]
 EnvSource = str | EnvMaker | VectorEnv
 
 
-def resolve_auto(config: TrainConfig, spaces: Spaces) -> TrainConfig:
-    """Replace `auto` by what it means here, so that the run records it and a resumed run does the same."""
+def resolve_auto(config: TrainConfig, spaces: Spaces, envs: VectorEnv | None = None) -> TrainConfig:
+    """Replace `auto` by what it means here, so that the run records it and a resumed run does the same.
+
+    `envs` are those that were made for the run; without them, as with a vector env that was given, `vector_backend`
+    stays as it is.
+    """
     device = str(resolve_device(config.device))
-    settings = {
+    settings: dict[str, Any] = {
         "device": device,
         "threads": resolve_threads(config, spaces.observation_shape),
         "compile": resolve_compile(config, device),
     }
+    if envs is not None and config.vector_backend == "auto":
+        settings["vector_backend"] = backend_of(envs)
     return load_config(config, settings)
 
 

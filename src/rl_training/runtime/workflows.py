@@ -18,7 +18,7 @@ from gymnasium.vector import VectorEnv
 
 from rl_training.config.pixels import kept_for_another_env
 from rl_training.config.train import TrainConfig
-from rl_training.envs.factory import backend_of, make_env
+from rl_training.envs.factory import backend_for_another_env, make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
 from rl_training.experiment.config import load_config, save_config
@@ -34,6 +34,7 @@ from rl_training.runtime.checkpoint import (
     resolve_checkpoint,
     verify_checkpoint,
 )
+from rl_training.runtime.compiling import keep_compile
 from rl_training.runtime.console import ConsoleDisplay
 from rl_training.runtime.crash import CrashReports
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
@@ -51,7 +52,7 @@ from rl_training.runtime.recorder import Recorder
 from rl_training.runtime.run_directory import RunDirectory, create_run_directory, open_run_directory
 from rl_training.runtime.saving import RunSaver
 from rl_training.runtime.stopping import StopSignals
-from rl_training.runtime.threads import limited_threads, resolve_threads
+from rl_training.runtime.threads import limited_threads
 from rl_training.runtime.train_result import TrainResult
 
 __all__ = ["Callback", "TrainResult", "agent_of", "evaluate_checkpoint", "predict", "resume", "train"]
@@ -77,9 +78,7 @@ def train(
     with training_envs(config, env) as envs:
         spaces = Spaces(envs.single_observation_space, envs.single_action_space)
         get_spec(config.algo).check_spaces(spaces, config.env_id)
-        config = resolve_auto(config, spaces)
-        if env is None and config.vector_backend == "auto":
-            config = config.model_copy(update={"vector_backend": backend_of(envs)})
+        config = resolve_auto(config, spaces, None if envs is env else envs)
         # Everything that can be refused is refused before there is a run directory.
         loop = build_loop(config, envs, spaces)
         if initial_learner is not None:
@@ -117,7 +116,9 @@ def resume(
     run = open_run_directory(path.parent.parent)
     checkpoint = replace(checkpoint, skipped=_damaged_after(checkpoint))
     changes: dict[str, Any] = {} if total_timesteps is None else {"total_timesteps": total_timesteps}
-    config = load_config(stored_config(checkpoint), changes)
+    config = keep_compile(load_config(stored_config(checkpoint), changes))
+    if env is not None and env != config.env_id:
+        config = config.model_copy(update={"vector_backend": backend_for_another_env(config.vector_backend)})
     if isinstance(env, str):
         kwargs = kept_for_another_env(config.env_kwargs)
         config, env = config.model_copy(update={"env_id": env, "env_kwargs": kwargs}), None
@@ -130,6 +131,7 @@ def resume(
         spaces = Spaces(envs.single_observation_space, envs.single_action_space)
         if spaces.to_json() != checkpoint.state.get("spaces"):
             raise EnvironmentProblem(f"{config.env_id} has other spaces now than when {path} was saved")
+        config = resolve_auto(config, spaces, None if envs is env else envs)
         loop = build_loop(config, envs, spaces)
         save_config(config, run.path / "config.yaml")
         return _Session(config, run, loop, env, eval_env, show, signals, checkpoint).run_to_end(callback)
@@ -213,7 +215,7 @@ class _Session:
                 offset = self.saver.metrics_offset
                 self.seconds_before = float(self.run.read_info().get("wall_seconds", 0.0))
                 self.steps_before = self.loop.env_steps
-            stack.enter_context(limited_threads(resolve_threads(self.config)))
+            stack.enter_context(limited_threads(int(self.config.threads)))
             title = f"{self.config.algo} on {self.config.env_id}"
             self.display = ConsoleDisplay(
                 self.config.total_timesteps, title, start_step=self.loop.env_steps, enabled=self.show
