@@ -3,6 +3,7 @@
     python benchmarks/speed.py                  ours and stable-baselines3 by turns, table and docs/benchmarks/speed.md
     python benchmarks/speed.py breakdown        the parts of our own loop
     python benchmarks/speed.py growth           number of envs and width of the network
+    python benchmarks/speed.py kernels          what a gradient step on images is made of
     python benchmarks/speed.py cold             seconds to the first help text and the first update
     python benchmarks/speed.py warm-up          seconds that the comparison leaves out
     python benchmarks/speed.py short-runs       `compile: auto` against `off` from start to end
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from kernels import kernels
 from parts import breakdown, growth
 from puffer_setup import VERSION as PUFFER_VERSION
 from saving import saving
@@ -140,6 +142,7 @@ def against_peers(only: list[str], pairs: int, window: float) -> None:
 MODES: dict[str, Callable[[list[str], float], list[str]]] = {
     "breakdown": breakdown,
     "growth": growth,
+    "kernels": kernels,
     "cold": cold_start,
     "warm-up": warm_up,
     "short-runs": short_runs,

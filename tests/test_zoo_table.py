@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from rl_training.experiment.config import load_config, save_config
 from rl_training.zoo.curves import read_curve
 from rl_training.zoo.manifest import Manifest, load_manifest
 from rl_training.zoo.plots import plot_environment
-from rl_training.zoo.report import write_report
+from rl_training.zoo.report import notes_text, write_report
 from rl_training.zoo.runs import Job, same_settings, set_aside, settings, stored_score
 from rl_training.zoo.table import COLUMNS, CSV_COLUMNS, csv_text, make_table, markdown, passes, summarise
 from zoo_helpers import curve, entry_of
@@ -194,6 +195,12 @@ def test_report_has_page_figures_and_pictures(tmp_path: Path) -> None:
     again = write_report(classic, entries, table, 3, str(tmp_path / "runs"), tmp_path / "again")
     for first, second in zip(written, again, strict=True):
         assert first.read_bytes() == second.read_bytes(), f"{first.name} is made alike each time"
+
+
+def test_what_a_manifest_says_of_a_row_stands_below_the_table() -> None:
+    noted = replace(ENTRY, row=ENTRY.row.model_copy(update={"note": "it hovers.\n"}))
+    assert notes_text([ENTRY, noted]) == f"Notes:\n\n- **{ENTRY.name}**: it hovers."
+    assert notes_text([ENTRY]) == ""
 
 
 def test_pictures_without_matplotlib_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from rl_training.config.base import OnPolicyConfig, ReplayConfig
 from rl_training.config.train import TrainConfig
 from rl_training.errors import ConfigError
 
-# Compiling takes 10 to 25 seconds on a slow core and saves 0.4 ms of each step of a small network, more of a wide one.
+# Compiling takes 10 to 30 seconds on a slow core and saves 0.4 ms or more of each step of a small network.
 PAYS_FROM_STEPS = 40_000
 
 

@@ -40,6 +40,7 @@ class Row(StrictModel):
     source: str = Field(min_length=1, description="Where the reference comes from.")
     protocol: str = Field(min_length=1, description="How the reference was measured: a key of `protocols`.")
     curve: str | None = Field(None, description="Published learning curve: a key of `curves`; null is none.")
+    note: str = Field("", description="What has to be known about the row, below the table.")
     long: bool = Field(False, description="Takes hours: run only when asked for.")
 
 

@@ -74,7 +74,7 @@ def write_report(
         overview = plot_overview(manifest.title, environments, folder / f"{manifest.name}.png")
         made_by = f"Made by `rl-training zoo table {manifest.name} --write DIR`.\n{RULE}"
         page = [f"# {manifest.title}", manifest.about, made_by, provenance(entries, seeds, output_dir)]
-        page += [markdown(table, seeds), "References:\n\n" + protocols_text(manifest, table)]
+        page += [markdown(table, seeds), notes_text(entries), "References:\n\n" + protocols_text(manifest, table)]
         page += [comparison_section(manifest, table)]
         page += [f"![{path.stem}]({path.name})" for path in made]
         files = {
@@ -87,6 +87,12 @@ def write_report(
     except OSError as error:
         raise ConfigError(f"--write {folder}: cannot be written ({error.strerror})") from None
     return [*files, *([overview] if overview is not None else []), *made]
+
+
+def notes_text(entries: Sequence[Entry]) -> str:
+    """What the manifest says about single rows, such as why one misses its bar."""
+    notes = [f"- **{entry.name}**: {entry.row.note.strip()}" for entry in entries if entry.row.note]
+    return "Notes:\n\n" + "\n".join(notes) if notes else ""
 
 
 def provenance(entries: Sequence[Entry], seeds: int, output_dir: str) -> str:
