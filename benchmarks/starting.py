@@ -18,7 +18,7 @@ from works import WORKS, own_works
 from rl_training.runtime.compiling import PAYS_FROM_STEPS
 
 TRAIN = [sys.executable, "-m", "rl_training", "train"]
-SHORT_RUN, SHORT_PAIRS = 100_000, 3  # env steps; runs of each kind
+SHORT_RUN, SHORT_PAIRS = 100_000, 5  # env steps; runs of each kind
 SHORT_PRESETS = ("ppo/cartpole", "a2c/cartpole", "dqn/cartpole")
 
 
