@@ -89,8 +89,7 @@ def breakdown(names: list[str], seconds: float) -> list[str]:
             clock.watch(loop.learner, "act", "acting")
             clock.watch(loop.learner, "update", "learning")
             clock.watch(log, "after", "logging")
-            replays = isinstance(loop, ReplayLoop)
-            if isinstance(loop, ReplayLoop):
+            if replays := isinstance(loop, ReplayLoop):
                 clock.watch(loop.buffer, "add", "storing")
                 clock.watch(loop.buffer, "sample", "sampling")
             steps, elapsed = run_for(loop, seconds, lambda progress, log=log: log.after(progress), clock)

@@ -58,7 +58,8 @@ class Comparison:
         ratio = statistics.median(self.ratios)
         verdict = "met" if ratio >= self.work.bar else "MISSED"
         spread = f"{ratio:.2f} ({min(self.ratios):.2f} .. {max(self.ratios):.2f})"
-        said = f"{verdict}; peer on {self.peer_threads} thread(s)"
+        threads = "the threads it takes" if self.work.takes_its_own_threads else f"{self.peer_threads} thread(s)"
+        said = f"{verdict}; peer on {threads}"
         return f"| {self.work.title} | {ours} | {peer} | {spread} | {self.work.bar} | {said} |"
 
 

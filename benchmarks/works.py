@@ -23,6 +23,10 @@ class Work:
     def of_puffer(self) -> bool:
         return self.peer.get("package") == "pufferlib"
 
+    @property
+    def takes_its_own_threads(self) -> bool:
+        return self.peer.get("package") == "sbx"  # JAX does not ask
+
 
 def _peer(name: str, env: str, envs: int, net: list[int], activation: str = "Tanh", **kwargs: Any) -> dict[str, Any]:
     return {"class": name, "env": env, "envs": envs, "net": net, "activation": activation, "kwargs": kwargs}
