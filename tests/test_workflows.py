@@ -19,6 +19,7 @@ from rl_training.experiment.config import load_config
 from rl_training.runtime import saving, workflows
 from rl_training.runtime.checkpoint import best_checkpoint, latest_checkpoint, list_checkpoints, verify_checkpoint
 from rl_training.runtime.console import ConsoleDisplay
+from rl_training.runtime.playing import record_episode
 from rl_training.runtime.recorder import WALL_CLOCK_FIELDS, read_metrics
 from rl_training.runtime.workflows import TrainResult, evaluate_checkpoint, resume, train
 from run_cases import CASES, TwoKnobs, final_hash, saved_state, stop_at
@@ -328,6 +329,39 @@ def test_a_damaged_checkpoint_is_passed_over_and_told(tmp_path: Path, notes: lis
     (half.checkpoint / "tensors.safetensors").write_bytes(b"damaged")
     assert resume(half.run_dir, show=False).env_steps == 160
     assert any("damaged checkpoint" in note and "step-000000000080" in note for note in notes)
+
+
+class Endless(TwoKnobs):
+    """Ends by its limit only."""
+
+    def __init__(self, limit: int = 1000):
+        super().__init__()
+        self.limit = limit
+
+    def step(self, action: Any) -> Any:
+        observation, reward, _, _, details = super().step(action)
+        return observation, reward, False, self.elapsed == self.limit, details
+
+
+@pytest.mark.parametrize("made_by", [None, Endless], ids=["id", "callable"])
+def test_evaluation_and_play_have_keywords_of_their_own(made_by: Any, tmp_path: Path) -> None:
+    name = "max_episode_steps" if made_by is None else "limit"
+    changes = {"env_id": "Pendulum-v1", "env_kwargs": {name: 7}, "eval_env_kwargs": {name: 11}}
+    result = train(A2C.config(tmp_path, eval_episodes=3, **changes), env=made_by, show=False)
+    assert {line["mean_length"] for line in read_metrics(result.run_dir) if line.get("episodes")} == {7.0}
+    assert result.evaluation is not None and list(result.evaluation.lengths) == [11] * 3
+    if made_by is None:
+        assert list(evaluate_checkpoint(result.run_dir, episodes=2).lengths) == [11, 11]
+        assert list(record_episode(result.agent, tmp_path / "a.gif").lengths) == [11]
+        assert list(evaluate_checkpoint(result.run_dir, episodes=1, env="Pendulum-v1").lengths) == [200]
+
+
+def test_keywords_of_evaluation_are_refused_before_training(tmp_path: Path) -> None:
+    for kwargs, problem in (({"gravitas": 3}, "gravitas"), ({"continuous": True}, "eval_env_kwargs: .* other spaces")):
+        env_id = "LunarLander-v3" if "continuous" in kwargs else "CartPole-v1"
+        with pytest.raises(EnvironmentProblem, match=problem):
+            run(tmp_path, env_id=env_id, eval_env_kwargs=kwargs)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_vector_env_of_the_caller_is_used_not_evaluated_and_left_open(tmp_path: Path) -> None:

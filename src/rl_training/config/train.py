@@ -52,6 +52,9 @@ class TrainConfig(StrictModel):
     env_kwargs: dict[str, JsonValue] = Field(
         default_factory=dict, description="Keywords to make the env with; atari and image prepare what it shows."
     )
+    eval_env_kwargs: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Keywords that evaluation and play add to env_kwargs, or have instead."
+    )
     vector_backend: Literal["auto", "native", "batched", "sync", "async"] = Field(
         "auto", description="How several envs are stepped together; async is a supervised process for each."
     )

@@ -44,7 +44,7 @@ class Agent:
     def env_kwargs(self, env: Any = None) -> dict[str, Any]:
         """Keywords for the run's own env, for another id, or for a callable, which has its own already."""
         if env is None:
-            return dict(self.config.env_kwargs)
+            return self.config.env_kwargs | self.config.eval_env_kwargs
         return kept_for_another_env(self.config.env_kwargs) if isinstance(env, str) else {}
 
 

@@ -13,7 +13,7 @@ from gymnasium.vector import VectorEnv
 from rl_training.algorithms.learner import resolve_device
 from rl_training.algorithms.streams import Streams
 from rl_training.config.train import TrainConfig
-from rl_training.envs.factory import backend_of, make_vector_env
+from rl_training.envs.factory import backend_of, make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvironmentProblem
 from rl_training.experiment.config import load_config
@@ -71,6 +71,18 @@ def training_envs(config: TrainConfig, env: EnvSource | None) -> Iterator[Vector
             # Workers that are gone already must not replace the outcome of the run.
             with contextlib.suppress(OSError, EOFError):
                 envs.close()
+
+
+def check_eval_env(config: TrainConfig, env: EnvSource | None, spaces: Spaces) -> None:
+    """Make the env of evaluation once, if it is another than that of training: not hours later, to no avail."""
+    if not config.eval_env_kwargs or isinstance(env, VectorEnv):
+        return
+    source = config.env_id if env is None else env
+    with contextlib.closing(make_env(source, config.env_kwargs | config.eval_env_kwargs)) as made:
+        if Spaces(made.observation_space, made.action_space) != spaces:
+            raise EnvironmentProblem(
+                f"eval_env_kwargs: {config.env_id} has other spaces with them; leave out what changes them"
+            )
 
 
 def build_loop(config: TrainConfig, envs: VectorEnv, spaces: Spaces) -> Loop:

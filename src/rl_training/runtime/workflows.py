@@ -44,6 +44,7 @@ from rl_training.runtime.preparing import (
     EnvMaker,
     EnvSource,
     build_loop,
+    check_eval_env,
     default_run_name,
     resolve_auto,
     training_envs,
@@ -78,6 +79,8 @@ def train(
     with training_envs(config, env) as envs:
         spaces = Spaces(envs.single_observation_space, envs.single_action_space)
         get_spec(config.algo).check_spaces(spaces, config.env_id)
+        if eval_env is None:
+            check_eval_env(config, env, spaces)
         config = resolve_auto(config, spaces, None if envs is env else envs)
         # Everything that can be refused is refused before there is a run directory.
         loop = build_loop(config, envs, spaces)
@@ -121,7 +124,8 @@ def resume(
         config = config.model_copy(update={"vector_backend": backend_for_another_env(config.vector_backend)})
     if isinstance(env, str):
         kwargs = kept_for_another_env(config.env_kwargs)
-        config, env = config.model_copy(update={"env_id": env, "env_kwargs": kwargs}), None
+        changed = {"env_id": env, "env_kwargs": kwargs, "eval_env_kwargs": {}}
+        config, env = config.model_copy(update=changed), None
     if config.total_timesteps < checkpoint.env_steps:
         raise ConfigError(
             f"total_timesteps: {config.total_timesteps} is less than the {checkpoint.env_steps} steps already done"
@@ -197,7 +201,7 @@ class _Session:
         self.agent = Agent(loop.learner, spaces, config)
         self.eval_env = eval_env
         if eval_env is None and env is not None and not isinstance(env, VectorEnv):
-            self.eval_env = partial(make_env, env, config.env_kwargs)
+            self.eval_env = partial(make_env, env, config.env_kwargs | config.eval_env_kwargs)
         self.can_evaluate = self.eval_env is not None or not isinstance(env, VectorEnv)
         self.window = MetricWindow()
         self.saver = RunSaver(run.path, config, spaces, self.loop, self.window)
