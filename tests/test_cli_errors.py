@@ -55,7 +55,7 @@ BAD_ENVS = {
     "wrong action space": ({"env_id": "Pendulum-v1"}, "dqn takes Discrete actions, but Pendulum-v1 has Box: use ppo"),
     "no such module": ({"env_id": "no_such_module:Thing-v0"}, "no_such_module"),
     "wrong keyword": ({"env_kwargs": {"gravitas": 3}}, "gravitas"),
-    "wrong keyword of evaluation": ({"eval_env_kwargs": {"gravitas": 3}}, "gravitas"),
+    "wrong keyword of evaluation": ({"eval_env_kwargs": {"gravitas": 3}}, "eval_env_kwargs: "),
 }
 
 

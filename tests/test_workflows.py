@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from rl_training.api.algorithms import managed_class
 from rl_training.config.train import TrainConfig
 from rl_training.envs.probes import AutoresetCanaryProbe, probe_vector_env
 from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem, NumericalError
@@ -343,6 +344,12 @@ class Endless(TwoKnobs):
         return observation, reward, False, self.elapsed == self.limit, details
 
 
+def only_seven(limit: int) -> Endless:
+    if limit != 7:
+        raise ValueError(f"no limit of {limit}")
+    return Endless(limit)
+
+
 @pytest.mark.parametrize("made_by", [None, Endless], ids=["id", "callable"])
 def test_evaluation_and_play_have_keywords_of_their_own(made_by: Any, tmp_path: Path) -> None:
     name = "max_episode_steps" if made_by is None else "limit"
@@ -357,11 +364,40 @@ def test_evaluation_and_play_have_keywords_of_their_own(made_by: Any, tmp_path: 
 
 
 def test_keywords_of_evaluation_are_refused_before_training(tmp_path: Path) -> None:
-    for kwargs, problem in (({"gravitas": 3}, "gravitas"), ({"continuous": True}, "eval_env_kwargs: .* other spaces")):
-        env_id = "LunarLander-v3" if "continuous" in kwargs else "CartPole-v1"
-        with pytest.raises(EnvironmentProblem, match=problem):
-            run(tmp_path, env_id=env_id, eval_env_kwargs=kwargs)
+    with pytest.raises(EnvironmentProblem, match=r"eval_env_kwargs: .*gravitas"):
+        run(tmp_path, env_id="CartPole-v1", eval_env_kwargs={"gravitas": 3})
+    with pytest.raises(EnvironmentProblem, match=r"eval_env_kwargs: .*LunarLander-v3 has other spaces"):
+        run(tmp_path, env_id="LunarLander-v3", env_kwargs={"continuous": True}, eval_env_kwargs={"continuous": False})
+    with pytest.raises(ConfigError, match=r"eval_env_kwargs: .*image"):
+        run(tmp_path, env_id="CartPole-v1", eval_env_kwargs={"image": {"bogus": 3}})
     assert list(tmp_path.iterdir()) == []
+    options = {"env_kwargs": {"continuous": True}, "eval_env_kwargs": {"max_episode_steps": 9}}
+    assert list(run(tmp_path, env_id="LunarLander-v3", **options).evaluation.lengths) == [9]  # type: ignore[union-attr]
+
+
+def test_keywords_of_evaluation_are_checked_again_on_resume_and_do_not_follow_to_another_env(tmp_path: Path) -> None:
+    options = {"env_kwargs": {"limit": 7}, "eval_env_kwargs": {"limit": 11}}
+    first = train(A2C.config(tmp_path, **options), env=Endless, show=False)
+    with pytest.raises(EnvironmentProblem, match=r"eval_env_kwargs: .*no limit of 11"):
+        resume(first.run_dir, env=only_seven, total_timesteps=200, show=False)
+    again = resume(first.run_dir, env=Endless, total_timesteps=200, show=False)
+    assert again.evaluation is not None and list(again.evaluation.lengths) == [11]
+
+    limits = {"env_kwargs": {"max_episode_steps": 9}, "eval_env_kwargs": {"max_episode_steps": 5}}
+    poles = run(tmp_path / "poles", env_id="CartPole-v1", **limits)
+    assert max(evaluate_checkpoint(poles.run_dir, episodes=3, env="CartPole-v0").lengths) > 5
+    moved = resume(poles.run_dir, env="CartPole-v0", total_timesteps=200, show=False)
+    assert moved.evaluation is not None and moved.evaluation.lengths[0] > 5
+    assert moved.agent.config.eval_env_kwargs == {}
+
+
+def test_the_managed_api_evaluates_a_callable_with_its_keywords_and_drops_them_for_another_env(tmp_path: Path) -> None:
+    options = {"env_kwargs": {"limit": 7}, "eval_env_kwargs": {"limit": 11}, "output_dir": str(tmp_path)}
+    agent = managed_class("a2c")(Endless, seed=0, total_timesteps=20, **options).learn(show=False)
+    assert list(agent.evaluate(2).lengths) == [11, 11]
+    cart = managed_class("a2c")("CartPole-v1", eval_env_kwargs={"max_episode_steps": 5}, total_timesteps=20)
+    saved = cart.save(tmp_path / "agent")
+    assert managed_class("a2c").load(saved, env="CartPole-v0").evaluate(1).lengths[0] > 5
 
 
 def test_a_vector_env_of_the_caller_is_used_not_evaluated_and_left_open(tmp_path: Path) -> None:

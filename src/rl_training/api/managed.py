@@ -12,14 +12,13 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rl_training.algorithms.streams import Streams
-from rl_training.config.pixels import kept_for_another_env
 from rl_training.config.train import TrainConfig
 from rl_training.envs.factory import backend_for_another_env, make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
 from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import get_entry, get_spec
-from rl_training.runtime.agent import CALLABLE_PREFIX, Agent
+from rl_training.runtime.agent import CALLABLE_PREFIX, Agent, keywords_for_another_env
 from rl_training.runtime.checkpoint import Checkpoint, load_checkpoint, resolve_checkpoint, save_checkpoint
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult
 from rl_training.runtime.playing import Recording, record_episode
@@ -211,12 +210,10 @@ class ManagedAlgorithm:
     ) -> Self:
         agent: Agent = get_spec(checkpoint.algorithm).load(checkpoint)
         if env is not None and env != agent.config.env_id:
-            kwargs = agent.config.env_kwargs
-            if isinstance(env, str):
-                kwargs = kept_for_another_env(kwargs)
             backend = backend_for_another_env(agent.config.vector_backend)
-            changes = {"env_id": _name_of(env), "env_kwargs": kwargs, "vector_backend": backend}
-            config = agent.config.model_copy(update=changes)
+            changes = {"env_id": _name_of(env), "vector_backend": backend}
+            keywords = keywords_for_another_env(agent.config) if isinstance(env, str) else {}
+            config = agent.config.model_copy(update=changes | keywords)
             if _spaces_of(env, config) != agent.spaces:
                 raise EnvironmentProblem(
                     f"{config.env_id} has other spaces than the env of {checkpoint.path}: give one with the same"
@@ -267,7 +264,7 @@ class ManagedAlgorithm:
             return self._eval_env
         if self._env is None or isinstance(self._env, (str, VectorEnv)):
             return None
-        return partial(make_env, self._env, self.config.env_kwargs)
+        return partial(make_env, self._env, self.config.evaluation_kwargs)
 
 
 def _class_name(algorithm: str) -> str:

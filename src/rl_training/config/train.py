@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError
 from rl_training.config.base import AlgorithmConfig, PositiveInteger, StrictModel
 from rl_training.config.messages import as_config_error
 from rl_training.config.pixels import pixel_options
+from rl_training.errors import ConfigError
 from rl_training.experiment.registry import get_config_class
 
 
@@ -112,5 +113,14 @@ class TrainConfig(StrictModel):
             algo = value.get("algo") if isinstance(value, Mapping) else None
             raise as_config_error(error, cls, algo) from None
         pixel_options(config.env_kwargs)
+        try:
+            pixel_options(config.evaluation_kwargs)
+        except ConfigError as error:
+            raise ConfigError(f"eval_env_kwargs: {error}", key="eval_env_kwargs") from None
         config.algo_kwargs.check(config)
         return config
+
+    @property
+    def evaluation_kwargs(self) -> dict[str, JsonValue]:
+        """What evaluation and play make their envs with. The overlay is shallow: a key is replaced as a whole."""
+        return self.env_kwargs | self.eval_env_kwargs

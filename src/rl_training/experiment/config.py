@@ -20,7 +20,7 @@ from rl_training.errors import ConfigError
 
 SUFFIXES = (".yaml", ".yml")
 # Mappings that an override adds to; any other value, a schedule too, is replaced as a whole.
-SECTIONS = ("model", "algo_kwargs", "env_kwargs")
+SECTIONS = ("model", "algo_kwargs", "env_kwargs", "eval_env_kwargs")
 LONGEST_PATH = 200
 
 

@@ -44,8 +44,13 @@ class Agent:
     def env_kwargs(self, env: Any = None) -> dict[str, Any]:
         """Keywords for the run's own env, for another id, or for a callable, which has its own already."""
         if env is None:
-            return self.config.env_kwargs | self.config.eval_env_kwargs
-        return kept_for_another_env(self.config.env_kwargs) if isinstance(env, str) else {}
+            return self.config.evaluation_kwargs
+        return kept_for_another_env(self.config.evaluation_kwargs) if isinstance(env, str) else {}
+
+
+def keywords_for_another_env(config: TrainConfig) -> dict[str, dict[str, Any]]:
+    """The settings of `config` that have to change with its env id."""
+    return {name: kept_for_another_env(getattr(config, name)) for name in ("env_kwargs", "eval_env_kwargs")}
 
 
 def load_agent(checkpoint: Checkpoint) -> Agent:

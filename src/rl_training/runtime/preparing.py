@@ -77,8 +77,11 @@ def check_eval_env(config: TrainConfig, env: EnvSource | None, spaces: Spaces) -
     """Make the env of evaluation once, if it is another than that of training: not hours later, to no avail."""
     if not config.eval_env_kwargs or isinstance(env, VectorEnv):
         return
-    source = config.env_id if env is None else env
-    with contextlib.closing(make_env(source, config.env_kwargs | config.eval_env_kwargs)) as made:
+    try:
+        made = make_env(config.env_id if env is None else env, config.evaluation_kwargs)
+    except EnvironmentProblem as problem:
+        raise EnvironmentProblem(f"eval_env_kwargs: {problem}") from None
+    with contextlib.closing(made):
         if Spaces(made.observation_space, made.action_space) != spaces:
             raise EnvironmentProblem(
                 f"eval_env_kwargs: {config.env_id} has other spaces with them; leave out what changes them"

@@ -16,7 +16,6 @@ from typing import Any
 
 from gymnasium.vector import VectorEnv
 
-from rl_training.config.pixels import kept_for_another_env
 from rl_training.config.train import TrainConfig
 from rl_training.envs.factory import backend_for_another_env, make_env
 from rl_training.envs.spaces import Spaces
@@ -24,7 +23,7 @@ from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
 from rl_training.experiment.config import load_config, save_config
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.advice import Adviser
-from rl_training.runtime.agent import Agent, stored_config
+from rl_training.runtime.agent import Agent, keywords_for_another_env, stored_config
 from rl_training.runtime.checkpoint import (
     Checkpoint,
     fingerprint,
@@ -123,9 +122,7 @@ def resume(
     if env is not None and env != config.env_id:
         config = config.model_copy(update={"vector_backend": backend_for_another_env(config.vector_backend)})
     if isinstance(env, str):
-        kwargs = kept_for_another_env(config.env_kwargs)
-        changed = {"env_id": env, "env_kwargs": kwargs, "eval_env_kwargs": {}}
-        config, env = config.model_copy(update=changed), None
+        config, env = config.model_copy(update={"env_id": env} | keywords_for_another_env(config)), None
     if config.total_timesteps < checkpoint.env_steps:
         raise ConfigError(
             f"total_timesteps: {config.total_timesteps} is less than the {checkpoint.env_steps} steps already done"
@@ -135,6 +132,8 @@ def resume(
         spaces = Spaces(envs.single_observation_space, envs.single_action_space)
         if spaces.to_json() != checkpoint.state.get("spaces"):
             raise EnvironmentProblem(f"{config.env_id} has other spaces now than when {path} was saved")
+        if eval_env is None:
+            check_eval_env(config, env, spaces)
         config = resolve_auto(config, spaces, None if envs is env else envs)
         loop = build_loop(config, envs, spaces)
         save_config(config, run.path / "config.yaml")
@@ -201,7 +200,7 @@ class _Session:
         self.agent = Agent(loop.learner, spaces, config)
         self.eval_env = eval_env
         if eval_env is None and env is not None and not isinstance(env, VectorEnv):
-            self.eval_env = partial(make_env, env, config.env_kwargs | config.eval_env_kwargs)
+            self.eval_env = partial(make_env, env, config.evaluation_kwargs)
         self.can_evaluate = self.eval_env is not None or not isinstance(env, VectorEnv)
         self.window = MetricWindow()
         self.saver = RunSaver(run.path, config, spaces, self.loop, self.window)
