@@ -59,7 +59,7 @@ class OrnsteinUhlenbeckNoise:
 
     def __init__(self, sigma: float, theta: float = 0.15):
         self.sigma, self.theta = sigma, theta
-        self.state = np.zeros((0, 0), np.float32)
+        self.state: np.ndarray = np.zeros((0, 0), np.float32)
 
     def apply(
         self, actions: np.ndarray, rng: np.random.Generator, episode_starts: np.ndarray | None = None

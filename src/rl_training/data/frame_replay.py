@@ -58,7 +58,7 @@ class FrameReplayBuffer(ReplayBuffer):
         )
         self.places = _places(self.slots, stack)
         self._frames = np.zeros((num_envs, self.places, *self._frame_shape), np.uint8)
-        self.frames_written = np.zeros(num_envs, np.int64)
+        self.frames_written: np.ndarray = np.zeros(num_envs, np.int64)
         self._oldest_whole = np.zeros(num_envs, np.int64)  # number of the oldest row whose frames are all there
         self._offsets = np.arange(1 - stack, 1)
 

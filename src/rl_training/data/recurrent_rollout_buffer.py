@@ -46,8 +46,10 @@ class RecurrentRolloutBuffer:
             raise ConfigError(f"sequence_length: {sequence_length} is not valid, expected integer >= 1")
         self.sequence_length = sequence_length
         self.num_envs = 0
-        self.envs = self.steps = self.lengths = np.zeros(0, np.int64)
-        self.episode_starts = np.zeros(0, bool)
+        self.envs: np.ndarray = np.zeros(0, np.int64)
+        self.steps: np.ndarray = self.envs
+        self.lengths: np.ndarray = self.envs
+        self.episode_starts: np.ndarray = np.zeros(0, bool)
         self.memory = np.zeros((0, 0, 0), np.float32)
 
     def __len__(self) -> int:

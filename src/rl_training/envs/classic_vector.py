@@ -35,7 +35,7 @@ class ClassicVectorEnv(VectorEnv[Array, Array, Array]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.metadata = {**single.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
-        self.state = np.zeros((self.variables, num_envs))
+        self.state: Array = np.zeros((self.variables, num_envs))
         self.elapsed = np.zeros(num_envs, np.int64)
 
     @abstractmethod

@@ -86,7 +86,7 @@ def _build(kind: str, document: dict[str, Any]) -> gym.Space[Any]:
 
 def _bound_to_json(bound: np.ndarray[Any, Any]) -> Any:
     """One value when all are equal (an image has thousands), else the flat list; JSON has no infinity."""
-    flat = bound.ravel()
+    flat: np.ndarray[Any, Any] = bound.ravel()
     if flat.size and (flat == flat[0]).all():
         flat = flat[:1]
     values = [str(value) if value in (math.inf, -math.inf) else value for value in flat.tolist()]
