@@ -10,6 +10,7 @@ import builtins
 import errno
 import io
 import os
+import pathlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -98,6 +99,11 @@ class DiskLayer:
         self._patches.setattr(shutil, "rmtree", rmtree)
         for module in (builtins, io):  # pathlib has the second one
             self._patches.setattr(module, "open", self._open)
+        # Python 3.10's pathlib holds on to the functions it found when it was imported.
+        accessor = getattr(pathlib, "_NormalAccessor", None)
+        for name, function in (replacements | {"open": self._open}).items():
+            if hasattr(accessor, name):
+                self._patches.setattr(accessor, name, staticmethod(function))
         return self
 
     def __exit__(self, *error: object) -> None:
