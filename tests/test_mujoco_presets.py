@@ -36,7 +36,7 @@ def test_a_tiny_run_of_the_preset_works(preset: str, tmp_path: Path, monkeypatch
 
 
 def test_presets_have_the_published_settings() -> None:
-    """Of the papers and of rl-baselines3-zoo; what is compared with their scores must not drift from them."""
+    """Those of the papers; what is compared with their scores must not drift from them."""
     for name in ("halfcheetah", "hopper"):
         sac, td3 = load_config(f"sac/{name}"), load_config(f"td3/{name}")
         for config in (sac, td3):
@@ -46,6 +46,9 @@ def test_presets_have_the_published_settings() -> None:
             assert settings["actor_learning_rate"] == settings["critic_learning_rate"] == 3e-4
         assert sac.algo_kwargs.model_dump()["temperature"] == "auto"
         assert td3.algo_kwargs.model_dump()["policy_delay"] == 2
-    ppo = load_config("ppo/halfcheetah").algo_kwargs.model_dump()
-    assert (ppo["gamma"], ppo["gae_lambda"], ppo["clip_range"], ppo["update_epochs"]) == (0.98, 0.92, 0.1, 20)
-    assert ppo["normalize_rewards"] and load_config("ppo/halfcheetah").model.normalize_observations
+        ppo = load_config(f"ppo/{name}")
+        settings = ppo.algo_kwargs.model_dump()
+        assert ppo.num_envs * settings["num_steps"] == 2048 and settings["minibatch_size"] == 64
+        assert (settings["gamma"], settings["gae_lambda"], settings["update_epochs"]) == (0.99, 0.95, 10)
+        assert settings["learning_rate"] == {"start": 3e-4, "end": 0, "over": None}
+        assert settings["normalize_rewards"] and ppo.model.normalize_observations

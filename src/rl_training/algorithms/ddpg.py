@@ -3,7 +3,8 @@
 Lillicrap et al. (2015), arXiv:1509.02971, algorithm 1.
 
 Deviations: Gaussian noise by default (Ornstein-Uhlenbeck as an option); uniform random actions during warm-up;
-no batch normalisation and no weight decay; the action enters the critic at its first layer.
+no batch normalisation and no weight decay; the action enters the critic at its first layer. `n_step` above
+1, which the paper does not have, does not correct for the older policies of the steps in between.
 """
 
 from __future__ import annotations

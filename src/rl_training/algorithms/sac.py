@@ -5,6 +5,8 @@ temperature, arXiv:1812.05905, algorithm 1.
 
 Deviations: the temperature is learned through its logarithm, with the loss -log(alpha) (log pi + H) that the
 authors' code uses in place of eq. 18's alpha (same sign and fixed point, no dependence on alpha's own size).
+`n_step` above 1, which the papers do not have, leaves out the entropy of the steps in between and does not correct
+for their older policies.
 """
 
 from __future__ import annotations

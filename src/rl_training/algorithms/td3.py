@@ -4,7 +4,8 @@ Fujimoto, van Hoof, Meger (2018), arXiv:1802.09477, algorithm 1. Targets move to
 the actor climbs the first critic, as there.
 
 Deviations: none in the update. The smoothed target action is clipped to the bounds, as in the authors' code; all
-noise is on the [-1, 1] scale of actions.
+noise is on the [-1, 1] scale of actions. `n_step` above 1, which the paper does not have, does not correct for the
+older policies of the steps in between.
 """
 
 from __future__ import annotations
