@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import fcntl
 import os
 import signal
 import sys
@@ -80,6 +81,9 @@ class FaultyEnv(gym.Env[Any, Any]):
     def _may(self) -> bool:
         if self.times is None:
             return True
-        left = Path(self.times).stat().st_size
-        os.truncate(self.times, max(0, left - 1))
+        # Envs of one run get here at the same moment: without the lock two of them would take the same byte.
+        with Path(self.times).open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            left = os.fstat(file.fileno()).st_size
+            file.truncate(max(0, left - 1))
         return left > 0
