@@ -168,18 +168,19 @@ def bands_zoo(
     write: Annotated[Path, typer.Option("--write", metavar="DIR", help="Where `<algo>/<env>.json` files go.")],
     seeds: Seeds = 5,
     only: Only = None,
+    budget_fraction: Fraction = 1.0,
     output_dir: OutputDir = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Make the bands that `check` uses, of every row whose seeds are all finished; remove those of older settings."""
-    _, entries = _selected(manifest, only, True, 1.0)
+    """Make the bands that `check` uses, of every row whose seeds all got that far; remove those of older settings."""
+    _, entries = _selected(manifest, only, True, budget_fraction)
 
     from rl_training.zoo.band import make_band, remove_outdated, save_band
     from rl_training.zoo.report import curves_of
 
     written = []
     for entry in entries:
-        curves = curves_of(entry, seeds, str(output_dir))
+        curves = curves_of(entry, seeds, str(output_dir), budget_fraction)
         if len(curves) == seeds:
             written.append(save_band(make_band(entry, curves), write))
         elif (removed := remove_outdated(entry, write)) is not None:

@@ -41,6 +41,11 @@ class Band:
     tells_from: int | None
     settings: dict[str, Any]
 
+    def share(self, total_steps: int) -> float:
+        """Of a run, that the band covers. Whole rollouts end a little before the last step: that is all of it."""
+        share = float(self.steps[-1]) / total_steps
+        return share if share < 0.9 else 1.0
+
     def judge(self, curve: Curve) -> Verdict:
         """A control leaves its band upwards, all others downwards: learning faster is no fault."""
         curve = curve.until(self.steps[-1] * 1.001) if self.steps.size else curve

@@ -55,14 +55,15 @@ def check_preset(
 ) -> Check:
     """Train the preset, or its beginning, and hold its curve against the band.
 
-    A run that is cut off, not shortened: schedules that depend on the whole budget stay what they were. Without a seed
-    it is the first that the band was not made from.
+    A run that is cut off, not shortened: schedules that depend on the whole budget stay what they were. Where the band
+    is of a beginning only, so is the run. Without a seed it is the first that the band was not made from.
     """
     preset = load_config(source)
     name = source.replace("\\", "/").removeprefix("./").removeprefix("configs/").removesuffix(".yaml")
     name = name if name in list_presets() else Path(name).name
     band = band_of(name, preset, band_file)
     seed = band.seeds if seed is None else seed
+    fraction = min(fraction, band.share(preset.total_timesteps))
     stop = math.ceil(fraction * preset.total_timesteps)
     if stop < band.steps[0]:
         raise ConfigError(
