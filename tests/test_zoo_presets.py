@@ -14,7 +14,7 @@ import yaml
 from cli_helpers import call
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import list_presets, load_config
-from rl_training.experiment.registry import algorithm_names
+from rl_training.experiment.registry import algorithm_names, get_spec
 from rl_training.zoo.manifest import list_manifests, load_manifest, zoo_folder
 from zoo_helpers import preset, row, write_manifest
 
@@ -50,6 +50,22 @@ def test_every_packaged_preset_has_a_row_and_every_algorithm_a_preset() -> None:
     mine = {name for name in list_presets() if name.split("/")[0] in algorithm_names()}
     assert mine - set(rows) == set()
     assert {name.split("/")[0] for name in rows} == set(algorithm_names())
+
+
+@pytest.mark.parametrize(
+    ("env", "kind"),
+    [
+        ("cartpole", "discrete"),
+        ("acrobot", "discrete"),
+        ("mountaincar", "discrete"),
+        ("pendulum", "box"),
+        ("mountaincar_continuous", "box"),
+    ],
+)
+def test_classic_control_has_a_row_for_every_algorithm_that_takes_its_actions(env: str, kind: str) -> None:
+    rows = {entry.name for entry in load_manifest("classic").entries}
+    takers = {name for name in algorithm_names() if kind in get_spec(name).actions}
+    assert len(takers) >= 9 and {f"{name}/{env}" for name in takers} <= rows
 
 
 def test_a_manifest_is_found_by_name_by_path_and_far_from_the_checkout(
