@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 
 # Set before torch or pygame is imported anywhere: both read these once, at import. Several xdist workers
@@ -11,13 +12,23 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "reproducible", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("reproducible")
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """What a test leaves to the global generators is the same each time, whichever worker ran what before it."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")
