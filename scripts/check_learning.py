@@ -3,7 +3,8 @@
     python scripts/check_learning.py                      every row that is not marked long, 5 seeds
     python scripts/check_learning.py --only ppo/cartpole  one row (may be repeated)
     python scripts/check_learning.py --table              print what is there, train nothing
-    python scripts/check_learning.py --write              also write the reports to docs/benchmarks/
+    python scripts/check_learning.py --write              also write the reports to docs/benchmarks/, with what
+                                                          they have kept of runs that are not here
 
 Stop it at any time and start it again: finished seeds are kept, an interrupted one is resumed. A preset whose
 settings changed since its run was made is trained anew. Exit code 0 only if every row passes.
@@ -19,7 +20,8 @@ from rl_training.errors import RLTrainingError
 from rl_training.zoo.display import JobsDisplay
 from rl_training.zoo.launching import launch
 from rl_training.zoo.manifest import list_manifests, load_manifest
-from rl_training.zoo.report import write_report
+from rl_training.zoo.report import KEPT, write_report
+from rl_training.zoo.results import gather
 from rl_training.zoo.runs import Job, is_done
 from rl_training.zoo.table import make_table, markdown
 
@@ -45,13 +47,15 @@ def main() -> int:
         with JobsDisplay(ahead, len(jobs) - len(ahead)) as display:
             if launch(ahead, arguments.jobs, display).stopped:
                 return 75
-    table = make_table(chosen, arguments.seeds, arguments.output_dir)
+    kept = REPORTS / KEPT if arguments.write else None
+    table = make_table(chosen, gather(chosen, arguments.seeds, arguments.output_dir, kept), arguments.seeds)
     print(markdown(table, arguments.seeds))
     if arguments.write:
         for manifest in manifests:
-            whole = make_table(manifest.entries, arguments.seeds, arguments.output_dir)
+            results = gather(manifest.entries, arguments.seeds, arguments.output_dir, kept)
+            whole = make_table(manifest.entries, results, arguments.seeds)
             if any(line["seeds"] for line in whole):
-                write_report(manifest, manifest.entries, whole, arguments.seeds, arguments.output_dir, REPORTS)
+                write_report(manifest, manifest.entries, whole, results, arguments.seeds, REPORTS)
     return 0 if all(line["verdict"] == "pass" for line in table) else 1
 
 

@@ -16,6 +16,7 @@ from rl_training.zoo.band import band_of, first_outside, load_band, make_band, s
 from rl_training.zoo.checking import Check
 from rl_training.zoo.manifest import list_manifests, load_manifest, zoo_folder
 from rl_training.zoo.report import curves_of
+from rl_training.zoo.results import gather
 from rl_training.zoo.runs import Job, train_and_score
 from zoo_helpers import STEPS, curve, entry_of, install_env, preset, write_manifest
 
@@ -108,7 +109,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
             "zoo", "bands", manifest, "--seeds", 3, "--output-dir", folder / "runs", "--write", folder, "--json"
         )
         assert written.json == [str(folder / "quick.json")]
-        assert len(curves_of(entry, 3, str(folder / "runs"))) == 3
+        assert len(curves_of(entry, gather([entry], 3, str(folder / "runs"))[entry.name])) == 3
     return folder / "quick.yaml", folder / "quick.json"
 
 

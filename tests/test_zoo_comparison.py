@@ -4,41 +4,32 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cli_helpers import call
-from rl_training.experiment.config import save_config
 from rl_training.zoo.comparison import comparison_section
 from rl_training.zoo.manifest import Entry, load_manifest
 from rl_training.zoo.plots import COLOURS, _draw_all
 from rl_training.zoo.report import drawn_curves, write_report
-from rl_training.zoo.runs import Job, note_failure, settings
+from rl_training.zoo.results import gather
+from rl_training.zoo.runs import note_failure, settings
 from rl_training.zoo.table import make_table
-from zoo_helpers import curve, entry_of, manifest_with_curve
+from zoo_helpers import curve, entry_of, manifest_with_curve, store_run
 
 
-def store_run(entry: Entry, seed: int, folder: Path, evaluations: dict[int, float], **changes: Any) -> Job:
-    """A run that was stopped, or is still going on, as it lies on the disk."""
-    job = Job(entry, seed, str(folder))
-    job.run_dir.mkdir(parents=True)
-    save_config(job.config.model_copy(update=changes), job.run_dir / "config.yaml")
-    (job.run_dir / "run.json").write_text(json.dumps({"status": "interrupted", "env_steps": max(evaluations)}))
-    lines = [
-        {"kind": "eval", "env_steps": step, "eval_mean_return": value, "eval_seed": 1}
-        for step, value in evaluations.items()
-    ]
-    (job.run_dir / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"kind": "ev')
-    return job
+def table_of(entries: Sequence[Entry], seeds: int, folder: Path, fraction: float = 1.0) -> list[dict[str, Any]]:
+    return make_table(entries, gather(entries, seeds, str(folder)), seeds, fraction)
 
 
 def test_unfinished_runs_are_compared_at_the_steps_they_have_got_to(tmp_path: Path) -> None:
     (entry,) = manifest_with_curve(tmp_path).entries
     store_run(entry, 0, tmp_path / "runs", {20_000: 50.0, 40_000: 150.0, 60_000: 250.0})
     store_run(entry, 1, tmp_path / "runs", {20_000: 70.0, 40_000: 190.0})
-    (line,) = make_table([entry], 5, str(tmp_path / "runs"))
+    (line,) = table_of([entry], 5, tmp_path / "runs")
     assert line["verdict"] == "0 of 5 seeds, 2 under way at 40,000 .. 60,000 of 100,000 steps"
     assert "median" not in line and line["scores"] == [], "no evaluation on the way passes for a score"
     assert (line["published_at_step"], line["published"], line["ours_at_step"]) == (40_000, 200.0, 170.0)
@@ -51,7 +42,7 @@ def test_unfinished_runs_are_compared_at_the_steps_they_have_got_to(tmp_path: Pa
     assert at[50_000]["by_seed"] == {"0": 200.0} and at[50_000]["seeds"] == 1, "between two evaluations of seed 0"
     assert at[50_000]["published"] == pytest.approx(250.0) and at[50_000]["ratio"] == pytest.approx(0.8)
 
-    (part,) = make_table([entry], 2, str(tmp_path / "runs"), fraction=0.4)
+    (part,) = table_of([entry], 2, tmp_path / "runs", fraction=0.4)
     assert part["verdict"] == "at 40% of the budget" and part["scores"] == [150.0, 190.0]
     assert [each["step"] for each in part["against_published"]] == [20_000, 40_000], "a part ends where it ends"
 
@@ -60,7 +51,7 @@ def test_runs_of_other_settings_and_failed_ones_do_not_pass_for_progress(tmp_pat
     (entry,) = manifest_with_curve(tmp_path).entries
     store_run(entry, 0, tmp_path / "runs", {20_000: 50.0}, num_envs=entry.preset.num_envs + 1)
     note_failure(store_run(entry, 1, tmp_path / "runs", {20_000: 70.0}), "loss became NaN")
-    (line,) = make_table([entry], 2, str(tmp_path / "runs"))
+    (line,) = table_of([entry], 2, tmp_path / "runs")
     assert line["verdict"] == "0 of 2 seeds; seed 1 failed: loss became NaN"
     assert [each["by_seed"] for each in line["against_published"]] == [{"1": 70.0}]
 
@@ -73,15 +64,15 @@ def test_without_a_step_that_both_have_there_is_nothing_to_compare(tmp_path: Pat
         "ours_at_step": None,
         "against_published": [],
     }
-    assert make_table([entry], 1, str(tmp_path / "runs"))[0].items() >= nothing.items()
+    assert table_of([entry], 1, tmp_path / "runs")[0].items() >= nothing.items()
     store_run(entry, 0, tmp_path / "runs", {20_000: 50.0})
-    assert make_table([entry], 1, str(tmp_path / "runs"))[0].items() >= nothing.items()
+    assert table_of([entry], 1, tmp_path / "runs")[0].items() >= nothing.items()
 
 
 def test_a_ratio_needs_two_scores_above_zero(tmp_path: Path) -> None:
     (entry,) = manifest_with_curve(tmp_path, points=[[0, -21.0], [90_000, 20.0]]).entries
     store_run(entry, 0, tmp_path / "runs", {20_000: 3.0, 100_000: 21.0})
-    lines = make_table([entry], 1, str(tmp_path / "runs"))[0]["against_published"]
+    lines = table_of([entry], 1, tmp_path / "runs")[0]["against_published"]
     assert lines[0]["ratio"] is None and lines[-1]["ratio"] == pytest.approx(21 / 20)
 
 
@@ -109,10 +100,11 @@ def test_the_section_says_that_the_envs_are_of_another_version(tmp_path: Path) -
     manifest = load_manifest("mujoco")
     entry = next(e for e in manifest.entries if e.name == "td3/hopper")
     store_run(entry, 0, tmp_path, {20_000: 100.0, 40_000: 200.0})
-    section = comparison_section(manifest, make_table(manifest.entries, 5, str(tmp_path)))
+    section = comparison_section(manifest, table_of(manifest.entries, 5, tmp_path))
     assert "| td3/hopper | 1 of 5 | 40,000 of 1,000,000 * | 200.0 ± - |" in section and "sac/hopper" not in section
     assert "thu-ml/tianshou at 22c0b9b" in section and "Its envs are v3, ours v5" in section
-    assert comparison_section(load_manifest("classic"), make_table(load_manifest("classic").entries, 1, "none")) == ""
+    classic = load_manifest("classic")
+    assert comparison_section(classic, table_of(classic.entries, 1, Path("none"))) == ""
 
 
 def test_finished_runs_are_compared_too(tmp_path: Path) -> None:
@@ -121,10 +113,11 @@ def test_finished_runs_are_compared_too(tmp_path: Path) -> None:
     job = store_run(entry, 0, tmp_path / "runs", {50_000: 400.0, 100_000: 500.0})
     score = {"mean_return": 500.0, "env_steps": 100_000, "wall_seconds": 60.0, "settings": settings(entry.preset)}
     (job.run_dir / "score.json").write_text(json.dumps(score))
-    table = make_table(manifest.entries, 1, str(tmp_path / "runs"))
+    results = gather(manifest.entries, 1, str(tmp_path / "runs"))
+    table = make_table(manifest.entries, results, 1)
     assert table[0]["verdict"] == "pass" and table[0]["published_at_step"] == 100_000
     assert table[0]["against_published"][-1]["ratio"] == 1.0
-    assert write_report(manifest, manifest.entries, table, 1, str(tmp_path / "runs"), tmp_path / "out")
+    assert write_report(manifest, manifest.entries, table, results, 1, tmp_path / "out")
 
 
 def test_a_picture_has_the_published_curve_dashed_a_little_past_our_own(tmp_path: Path) -> None:
@@ -152,7 +145,8 @@ def test_a_picture_leaves_out_runs_that_have_only_begun(tmp_path: Path) -> None:
     store_run(entry, 0, tmp_path / "runs", dict.fromkeys(range(20_000, 80_001, 20_000), 1.0))
     store_run(entry, 1, tmp_path / "runs", {20_000: 1.0, 40_000: 2.0})
     store_run(entry, 2, tmp_path / "runs", {20_000: 1.0})
-    ends = [each.steps[-1] for each in drawn_curves(entry, 5, str(tmp_path / "runs"))]
+    found = gather([entry], 5, str(tmp_path / "runs"))[entry.name]
+    ends = [each.steps[-1] for each in drawn_curves(entry, found)]
     assert ends == [80_000, 40_000]
 
 

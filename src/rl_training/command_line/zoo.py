@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from rl_training.errors import ConfigError, RLTrainingError
 
 if TYPE_CHECKING:
     from rl_training.zoo.manifest import Entry, Manifest
+    from rl_training.zoo.results import Results
 
 RUNS = Path("runs/zoo")
 EXIT_RESUMABLE = 75
@@ -123,13 +125,14 @@ def run_zoo(
 
     from rl_training.zoo.display import JobsDisplay
     from rl_training.zoo.launching import launch
+    from rl_training.zoo.results import gather
 
     with (
         stdout_reserved(as_json),
         JobsDisplay(ahead, len(all_jobs) - len(ahead), enabled=False if quiet else None) as display,
     ):
         outcome = launch(ahead, jobs, display)
-    _show_table(loaded, entries, seeds, str(output_dir), fraction, as_json)
+    _show_table(loaded, entries, gather(entries, seeds, str(output_dir)), seeds, fraction, as_json)
     if outcome.stopped:
         typer.echo("stopped and saved; the same command goes on", err=True)
         raise typer.Exit(EXIT_RESUMABLE)
@@ -154,11 +157,14 @@ def table_zoo(
 ) -> None:
     """What the seeds reached: mean, IQM with interval, time to the floor, reference and verdict. Trains nothing."""
     loaded, entries = _selected(manifest, only, long, fraction)
-    made = _show_table(loaded, entries, seeds, str(output_dir), fraction, as_json)
-    if write is not None:
-        from rl_training.zoo.report import write_report
 
-        for path in write_report(loaded, entries, made, seeds, str(output_dir), write, fraction):
+    from rl_training.zoo.report import KEPT, write_report
+    from rl_training.zoo.results import gather
+
+    results = gather(entries, seeds, str(output_dir), None if write is None else write / KEPT)
+    made = _show_table(loaded, entries, results, seeds, fraction, as_json)
+    if write is not None:
+        for path in write_report(loaded, entries, made, results, seeds, write, fraction):
             typer.echo(f"wrote {path}", err=True)
 
 
@@ -170,17 +176,30 @@ def bands_zoo(
     only: Only = None,
     budget_fraction: Fraction = 1.0,
     output_dir: OutputDir = RUNS,
+    kept: Annotated[
+        Path | None,
+        typer.Option(
+            "--results",
+            metavar="DIR",
+            help="`results` of a report, for seeds whose runs are not here.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make the bands that `check` uses, of every row whose seeds all got that far; remove those of older settings."""
     _, entries = _selected(manifest, only, True, budget_fraction)
+    if kept is not None and not kept.is_dir():
+        raise ConfigError(f"--results {kept}: no such folder; `zoo table --write DIR` makes DIR/results")
 
     from rl_training.zoo.band import make_band, remove_outdated, save_band
     from rl_training.zoo.report import curves_of
+    from rl_training.zoo.results import gather
 
     written = []
+    results = gather(entries, seeds, str(output_dir), kept)
     for entry in entries:
-        curves = curves_of(entry, seeds, str(output_dir), budget_fraction)
+        curves = curves_of(entry, results[entry.name], budget_fraction)
         if len(curves) == seeds:
             written.append(save_band(make_band(entry, curves), write))
         elif (removed := remove_outdated(entry, write)) is not None:
@@ -245,13 +264,18 @@ def check_fraction(fraction: float) -> None:
 
 
 def _show_table(
-    manifest: Manifest, entries: tuple[Entry, ...], seeds: int, output_dir: str, fraction: float, as_json: bool
+    manifest: Manifest,
+    entries: tuple[Entry, ...],
+    results: Mapping[str, Results],
+    seeds: int,
+    fraction: float,
+    as_json: bool,
 ) -> list[dict[str, Any]]:
     from rl_training.zoo.comparison import COLUMNS as COMPARED
     from rl_training.zoo.comparison import HEADING, comparison_rows
     from rl_training.zoo.table import COLUMNS, NARROW, cells, make_table
 
-    made = make_table(entries, seeds, output_dir, fraction)
+    made = make_table(entries, results, seeds, fraction)
     if as_json:
         print_json(made)
     else:

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.zoo.curves import Curve, read_curve
+from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import Entry, Manifest
 from rl_training.zoo.published import PublishedCurve
-from rl_training.zoo.runs import Job, same_settings, stored_score
 from rl_training.zoo.statistics import score_text, standard_error
 
 # Where curves are compared, besides the last step that all seeds have been evaluated at.
@@ -26,14 +25,6 @@ are linear between two points. `seeds` counts the runs that have got to the step
 runs of the row have got to. A ratio needs two scores above 0."""
 
 Line = dict[str, Any]
-
-
-def evaluated(job: Job) -> Curve | None:
-    """Whatever evaluations a run has, finished or not; None of one that has none, or has other settings by now."""
-    if stored_score(job) is None and not same_settings(job.run_dir / "config.yaml", job.entry.preset):
-        return None
-    curve = read_curve(job.run_dir).until(job.stop)
-    return curve if curve.steps.size else None
 
 
 def compare(entry: Entry, curves: Mapping[int, Curve], seeds: int) -> Line:

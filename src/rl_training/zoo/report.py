@@ -7,52 +7,56 @@ import json
 import os
 import platform
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rl_training.errors import ConfigError
-from rl_training.runtime.checkpoint import list_checkpoints, read_manifest
-from rl_training.runtime.durable_files import atomic_write_text
+from rl_training.runtime.durable_files import atomic_write_text, read_json
 from rl_training.runtime.metric_lines import clean_line
-from rl_training.zoo.comparison import comparison_section, evaluated
-from rl_training.zoo.curves import Curve, read_curve
+from rl_training.zoo.comparison import comparison_section
+from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import Entry, Manifest
 from rl_training.zoo.plots import plot_environment, plot_overview
-from rl_training.zoo.runs import Job, is_done, same_settings, stored_score
+from rl_training.zoo.results import Results, keep
+from rl_training.zoo.runs import same_settings, stop_at
 from rl_training.zoo.table import Line, csv_text, markdown, protocols_text
+
+KEPT = "results"  # beside the page
 
 RULE = """Every preset was trained within its budget, and the LAST checkpoint of each seed evaluated. A row passes when
 at least 4 of 5 seeds reach the floor and the median reaches the bar; a control (an agent without what the task needs)
 passes when every seed stays below its ceiling. IQM is the interquartile mean with its 95 % stratified bootstrap
 interval. Steps and minutes to floor: median, over the seeds that got there, of the first evaluation during training at
-or above the floor (10 episodes on other seeds). Area: mean height of the evaluation curve. Minutes are wall time on
-one thread, with whatever else the machine had to do."""
+or above the floor (10 episodes on other seeds). Area: mean height of the evaluation curve. A dash stands where no seed
+got there, or where the curves were not kept. Minutes are wall time on one thread, with whatever else the machine had
+to do."""
 
 
-def curves_of(entry: Entry, seeds: int, output_dir: str, fraction: float = 1.0) -> list[Curve]:
-    """Of the seeds that are done; none of a run whose settings are older than the preset."""
-    jobs = [Job(entry, seed, output_dir, fraction) for seed in range(seeds)]
-    done = [job for job in jobs if (stored_score(job) is not None if fraction >= 1 else is_done(job))]
-    return [read_curve(job.run_dir).until(job.stop) for job in done]
+def curves_of(entry: Entry, results: Results, fraction: float = 1.0) -> list[Curve]:
+    """Of the seeds that are done and have been evaluated by then; of some only the score was kept."""
+    stop = stop_at(entry, fraction)
+    curves = [each.curve.until(stop) for each in results.values() if each.done(stop, fraction)]
+    return [curve for curve in curves if curve.steps.size]
 
 
-def drawn_curves(entry: Entry, seeds: int, output_dir: str, fraction: float = 1.0) -> list[Curve]:
+def drawn_curves(entry: Entry, results: Results, fraction: float = 1.0) -> list[Curve]:
     """For a picture: where there is a published curve to compare with, unfinished runs count too. A picture ends with
     the shortest run, so those that have only begun stay out of it."""
     if entry.published is None:
-        return curves_of(entry, seeds, output_dir, fraction)
-    found = [evaluated(Job(entry, seed, output_dir, fraction)) for seed in range(seeds)]
-    begun = [curve for curve in found if curve is not None]
+        return curves_of(entry, results, fraction)
+    found = [each.curve.until(stop_at(entry, fraction)) for each in results.values()]
+    begun = [curve for curve in found if curve.steps.size]
     furthest = max((float(curve.steps[-1]) for curve in begun), default=0.0)
     return [curve for curve in begun if curve.steps[-1] >= furthest / 2]
 
 
 def by_environment(
-    entries: Sequence[Entry], seeds: int, output_dir: str, fraction: float = 1.0
+    entries: Sequence[Entry], results: Mapping[str, Results], fraction: float = 1.0
 ) -> list[tuple[str, list[tuple[Entry, list[Curve]]]]]:
     found: dict[str, list[tuple[Entry, list[Curve]]]] = {}
     for entry in entries:
-        found.setdefault(entry.environment, []).append((entry, drawn_curves(entry, seeds, output_dir, fraction)))
+        curves = drawn_curves(entry, results.get(entry.name, {}), fraction)
+        found.setdefault(entry.environment, []).append((entry, curves))
     return list(found.items())
 
 
@@ -60,20 +64,22 @@ def write_report(
     manifest: Manifest,
     entries: Sequence[Entry],
     table: Sequence[Line],
+    results: Mapping[str, Results],
     seeds: int,
-    output_dir: str,
     folder: Path,
     fraction: float = 1.0,
 ) -> list[Path]:
-    """`<manifest>.md`, `.csv`, `.json` and `.png`, and a picture for each env; gives back what was written."""
-    environments = by_environment(entries, seeds, output_dir, fraction)
+    """`<manifest>.md`, `.csv`, `.json` and `.png`, a picture for each env, and the results themselves, which the next
+    report can start from; gives back what was written."""
+    refuse_to_lose_seeds(manifest, table, folder / f"{manifest.name}.json")
+    environments = by_environment(entries, results, fraction)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         pictures = [plot_environment(name, rows, folder) for name, rows in environments]
         made = [path for path in pictures if path is not None]
         overview = plot_overview(manifest.title, environments, folder / f"{manifest.name}.png")
         made_by = f"Made by `rl-training zoo table {manifest.name} --write DIR`.\n{RULE}"
-        page = [f"# {manifest.title}", manifest.about, made_by, provenance(entries, seeds, output_dir)]
+        page = [f"# {manifest.title}", manifest.about, made_by, provenance(results)]
         page += [markdown(table, seeds), notes_text(entries), "References:\n\n" + protocols_text(manifest, table)]
         page += [comparison_section(manifest, table)]
         page += [f"![{path.stem}]({path.name})" for path in made]
@@ -84,9 +90,27 @@ def write_report(
         }
         for path, text in files.items():
             atomic_write_text(path, text)
+        kept = [keep(entry, results.get(entry.name, {}), folder / KEPT) for entry in entries]
     except OSError as error:
         raise ConfigError(f"--write {folder}: cannot be written ({error.strerror})") from None
-    return [*files, *([overview] if overview is not None else []), *made]
+    return [*files, *([overview] if overview is not None else []), *made, *(path for path in kept if path is not None)]
+
+
+def refuse_to_lose_seeds(manifest: Manifest, table: Sequence[Line], page: Path) -> None:
+    """A page may be all that is left of runs on another machine: one that knows less does not take its place."""
+    if not page.is_file():
+        return
+    known = {line["name"]: line["seeds"] for line in table}
+    presets = {entry.name: entry.preset for entry in manifest.entries}
+    for line in read_json(page):
+        name = line["name"]
+        if line["seeds"] <= known.get(name, 0) or name not in presets:
+            continue
+        if "settings" in line and same_settings(line["settings"], presets[name]):
+            raise ConfigError(
+                f"--write {page.parent}: {page.name} there has {line['seeds']} seeds of {name}, this table "
+                f"{known.get(name, 0)}; write to another folder, or move that page away to do without them"
+            )
 
 
 def notes_text(entries: Sequence[Entry]) -> str:
@@ -95,17 +119,9 @@ def notes_text(entries: Sequence[Entry]) -> str:
     return "Notes:\n\n" + "\n".join(notes) if notes else ""
 
 
-def provenance(entries: Sequence[Entry], seeds: int, output_dir: str) -> str:
-    """Versions that the runs themselves recorded in their last checkpoints, and the machine that made the table."""
-    found: Counter[str] = Counter()
-    for entry in entries:
-        for seed in range(seeds):
-            job = Job(entry, seed, output_dir)
-            checkpoints = list_checkpoints(job.run_dir, "resume")
-            if checkpoints and same_settings(job.run_dir / "config.yaml", entry.preset):
-                manifest = read_manifest(checkpoints[0])
-                facts = {"rl_training": manifest.library_version} | manifest.fingerprint
-                found[", ".join(f"{name} {value}" for name, value in facts.items() if name != "threads")] += 1
+def provenance(results: Mapping[str, Results]) -> str:
+    """Versions that the runs themselves recorded, and the machine that made the table."""
+    found = Counter(result.versions for row in results.values() for result in row.values() if result.versions)
     lines = [f"{count} runs with {versions}." for versions, count in found.most_common()]
     return "\n".join([*lines, f"Table made on {processor()}, {os.cpu_count()} cores."])
 

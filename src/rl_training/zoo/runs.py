@@ -52,13 +52,17 @@ class Job:
 
     @property
     def stop(self) -> int:
-        """Env steps after which it stops: a shortened run would have other schedules, so its beginning is taken."""
-        return math.ceil(self.fraction * self.entry.preset.total_timesteps)
+        return stop_at(self.entry, self.fraction)
 
     @property
     def failure_file(self) -> Path:
         """Beside the run directory: what cannot even start has none."""
         return Path(self.output_dir) / (self.run_name + FAILURE)
+
+
+def stop_at(entry: Entry, fraction: float) -> int:
+    """Env steps after which a run stops: a shortened run would have other schedules, so its beginning is taken."""
+    return math.ceil(fraction * entry.preset.total_timesteps)
 
 
 class Stopped(Exception):

@@ -1,18 +1,19 @@
-"""From stored runs to a table: what each row's seeds reached, beside its reference, with a verdict."""
+"""From results to a table: what each row's seeds reached, beside its reference, with a verdict."""
 
 from __future__ import annotations
 
 import csv
 import io
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rl_training.runtime.metric_lines import clean_text
-from rl_training.zoo.comparison import compare, evaluated
-from rl_training.zoo.curves import Curve, read_curve
+from rl_training.zoo.comparison import compare
+from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import Entry, Manifest, Row
-from rl_training.zoo.runs import EPISODES, FIRST_SEED, Job, Score, is_done, settings, stored_failure, stored_score
+from rl_training.zoo.results import Result, Results
+from rl_training.zoo.runs import EPISODES, FIRST_SEED, Score, settings, stop_at
 from rl_training.zoo.statistics import bootstrap_interval, interquartile_mean, score_text, standard_error
 
 SHARE_OF_SEEDS_AT_FLOOR = 0.8
@@ -33,22 +34,26 @@ CSV_COLUMNS = (
 )  # fmt: skip
 
 
-def make_table(entries: Sequence[Entry], seeds: int, output_dir: str, fraction: float = 1.0) -> list[Line]:
-    return [_line_of(entry, [Job(entry, seed, output_dir, fraction) for seed in range(seeds)]) for entry in entries]
+def make_table(
+    entries: Sequence[Entry], results: Mapping[str, Results], seeds: int, fraction: float = 1.0
+) -> list[Line]:
+    return [_line_of(entry, results.get(entry.name, {}), seeds, fraction) for entry in entries]
 
 
-def _line_of(entry: Entry, jobs: list[Job]) -> Line:
+def _line_of(entry: Entry, results: Results, seeds: int, fraction: float) -> Line:
     """Whole budgets are scored by 100 episodes; of a part, the last evaluation on the way is all there is."""
-    scores = [stored_score(job) if job.fraction >= 1 else _score_on_the_way(job) for job in jobs]
-    begun = {job.seed: curve for job in jobs if (curve := evaluated(job)) is not None}
-    done = {job.seed for job, score in zip(jobs, scores, strict=True) if score is not None}
-    failures = {job.seed: why for job in jobs if (why := stored_failure(job)) is not None}
+    stop = stop_at(entry, fraction)
+    scores = {seed: _score(result, stop, fraction) for seed, result in results.items()}
+    done = {seed for seed, score in scores.items() if score is not None}
+    begun = {seed: curve for seed, result in results.items() if (curve := result.curve.until(stop)).steps.size}
+    failures = {seed: result.failure for seed, result in results.items() if result.failure is not None}
     under_way = [curve for seed, curve in begun.items() if seed not in done and seed not in failures]
     curves = [curve for seed, curve in begun.items() if seed in done]
-    line = summarise(entry, scores, curves, failures, _progress(under_way, jobs[0].stop))
-    if jobs[0].fraction < 1 and "median" in line:
-        line["verdict"] = f"at {jobs[0].fraction:.0%} of the budget"
-    return line | compare(entry, begun, len(jobs))
+    in_order = [scores.get(seed) for seed in range(seeds)]
+    line = summarise(entry, in_order, curves, failures, _progress(under_way, stop))
+    if fraction < 1 and "median" in line:
+        line["verdict"] = f"at {fraction:.0%} of the budget"
+    return line | compare(entry, begun, seeds)
 
 
 def _progress(under_way: Sequence[Curve], stop: int) -> str:
@@ -59,17 +64,16 @@ def _progress(under_way: Sequence[Curve], stop: int) -> str:
     return f", {len(under_way)} under way at {low if low == high else f'{low} .. {high}'} of {stop:,} steps"
 
 
-def _score_on_the_way(job: Job) -> Score | None:
-    if not is_done(job):
-        return None
-    curve = read_curve(job.run_dir).until(job.stop)
-    if not curve.steps.size:
+def _score(result: Result, stop: int, fraction: float) -> Score | None:
+    if fraction >= 1:
+        return result.score
+    curve = result.curve.until(stop)
+    if not result.done(stop, fraction) or not curve.steps.size:
         return None
     return {
         "mean_return": float(curve.returns[-1]),
         "env_steps": int(curve.steps[-1]),
         "wall_seconds": float(curve.seconds[-1]),
-        "settings": settings(job.entry.preset),
     }
 
 
@@ -120,7 +124,7 @@ def summarise(
             "env_steps": max(int(score["env_steps"]) for score in present),
             "area": statistics.fmean(curve.area() for curve in curves) if curves else None,
             "minutes": round(statistics.median(score["wall_seconds"] for score in present) / 60, 2),
-            "settings": present[0]["settings"],
+            "settings": settings(entry.preset),
         }
         | _time_to_floor(entry.threshold, curves)
     )
