@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 
@@ -62,7 +64,10 @@ LAST_REWARD = {"MountainCarContinuous-v0": 100.0}  # pays once and ends the epis
 AROUND_ZERO = ("d4pg/mountaincar_continuous",)
 
 
-@pytest.mark.parametrize("preset", [name for name in list_presets() if name.startswith(("c51/", "d4pg/"))])
+CATEGORICAL = [name for name in list_presets() if name.startswith(("c51/", "d4pg/"))]
+
+
+@pytest.mark.parametrize("preset", [name for name in CATEGORICAL if load_config(name).env_id in REWARDS])
 def test_the_supports_of_presets_hold_every_return_their_task_can_have(preset: str) -> None:
     config = load_config(preset)
     settings: Any = config.algo_kwargs
@@ -73,3 +78,27 @@ def test_the_supports_of_presets_hold_every_return_their_task_can_have(preset: s
     assert settings.support_low <= least + 1e-9 and most - 1e-9 <= settings.support_high
     # And little more than that: an atom that no return can reach is wasted.
     assert settings.support_high - settings.support_low <= 1.1 * (most - least)
+
+
+@pytest.mark.parametrize("preset", [name for name in CATEGORICAL if load_config(name).env_id not in REWARDS])
+def test_where_no_formula_bounds_returns_the_support_holds_those_of_a_sound_pilot(preset: str) -> None:
+    """LunarLander: a lander may fly away for as long as it likes, and how bad that is need not be told apart."""
+    from gymnasium.envs.box2d.lunar_lander import heuristic
+
+    config = load_config(preset)
+    assert config.env_id == "LunarLander-v3"
+    settings: Any = config.algo_kwargs
+    returns = []
+    env = gym.make(config.env_id, **config.env_kwargs)
+    for seed in range(10):
+        observation, _ = env.reset(seed=seed)
+        rewards, over = [], False
+        while not over:
+            observation, reward, terminated, truncated, _ = env.step(heuristic(env.unwrapped, observation))
+            rewards.append(float(np.clip(settings.reward_scale * reward, -settings.reward_clip, settings.reward_clip)))
+            over = terminated or truncated
+        value = 0.0
+        for reward in reversed(rewards):
+            returns.append(value := reward + settings.gamma * value)
+    assert settings.support_low < min(returns) and 5 < max(returns) < settings.support_high, "it lands, and all is told"
+    assert settings.support_high < 2 * max(returns), "an atom that no return can reach is wasted"

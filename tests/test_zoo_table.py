@@ -15,9 +15,10 @@ from PIL import Image
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import load_config, save_config
 from rl_training.zoo.curves import read_curve
-from rl_training.zoo.manifest import Manifest, load_manifest
+from rl_training.zoo.manifest import Manifest, list_manifests, load_manifest
 from rl_training.zoo.plots import plot_environment
-from rl_training.zoo.report import notes_text, write_report
+from rl_training.zoo.report import KEPT, notes_text, write_report
+from rl_training.zoo.results import gather, load
 from rl_training.zoo.runs import Job, same_settings, set_aside, settings, stored_score
 from rl_training.zoo.table import COLUMNS, CSV_COLUMNS, csv_text, make_table, markdown, passes, summarise
 from zoo_helpers import curve, entry_of
@@ -178,10 +179,12 @@ def stored_runs(folder: Path) -> Manifest:
 def test_report_has_page_figures_and_pictures(tmp_path: Path) -> None:
     classic = stored_runs(tmp_path / "runs")
     entries = classic.select(["ppo/cartpole", "trpo/cartpole", "dqn/cartpole"])
-    table = make_table(entries, 3, str(tmp_path / "runs"))
-    written = write_report(classic, entries, table, 3, str(tmp_path / "runs"), tmp_path / "out")
-    assert {path.name for path in written} == {
-        "classic.md", "classic.csv", "classic.json", "classic.png", "cartpole-v1.png",
+    results = gather(entries, 3, str(tmp_path / "runs"))
+    table = make_table(entries, results, 3)
+    written = write_report(classic, entries, table, results, 3, tmp_path / "out")
+    assert {path.relative_to(tmp_path / "out").as_posix() for path in written} == {
+        "classic.md", "classic.csv", "classic.json", "classic.png", "cartpole-v1.png", "results/ppo/cartpole.json",
+        "results/trpo/cartpole.json",
     }  # fmt: skip
     page = (tmp_path / "out" / "classic.md").read_text()
     assert "| ppo/cartpole | 99,996 | 491.0 ± 0.6 |" in page and "![cartpole-v1](cartpole-v1.png)" in page
@@ -192,7 +195,7 @@ def test_report_has_page_figures_and_pictures(tmp_path: Path) -> None:
     for name in ("classic.png", "cartpole-v1.png"):
         with Image.open(tmp_path / "out" / name) as image:
             assert min(image.size) > 300 and len(image.convert("RGB").getcolors(10**6) or []) > 20
-    again = write_report(classic, entries, table, 3, str(tmp_path / "runs"), tmp_path / "again")
+    again = write_report(classic, entries, table, results, 3, tmp_path / "again")
     for first, second in zip(written, again, strict=True):
         assert first.read_bytes() == second.read_bytes(), f"{first.name} is made alike each time"
 
@@ -217,3 +220,17 @@ def test_committed_reports_were_made_with_the_packaged_presets(project_root: Pat
         for line in json.loads(path.read_text()):
             if "settings" in line:
                 assert same_settings(line["settings"], entries[line["name"]].preset), line["name"]
+
+
+def test_committed_results_are_of_packaged_presets_and_say_what_their_page_says(project_root: Path) -> None:
+    reports = project_root / "docs" / "benchmarks"
+    entries = {entry.name: entry for name in list_manifests() for entry in load_manifest(name).entries}
+    pages = [json.loads(path.read_text()) for path in sorted(reports.glob("*.json"))]
+    scores = {line["name"]: line["scores"] for page in pages for line in page}
+    kept = sorted((reports / KEPT).rglob("*.json"))
+    assert kept
+    for path in kept:
+        name = path.relative_to(reports / KEPT).with_suffix("").as_posix()
+        results = load(entries[name], reports / KEPT)
+        assert results, f"{name}: its preset has changed since"
+        assert [each.score["mean_return"] for each in results.values() if each.score is not None] == scores[name]
