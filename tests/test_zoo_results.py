@@ -14,9 +14,9 @@ from cli_helpers import call
 from rl_training.errors import ConfigError
 from rl_training.runtime.checkpoint import list_checkpoints
 from rl_training.zoo import results as zoo_results
-from rl_training.zoo.manifest import Entry
-from rl_training.zoo.report import curves_of, drawn_curves
-from rl_training.zoo.results import Result, gather, keep, load
+from rl_training.zoo.manifest import Entry, load_manifest
+from rl_training.zoo.report import curves_of, drawn_curves, provenance, write_report
+from rl_training.zoo.results import Result, gather, keep, load, this_machine
 from rl_training.zoo.runs import Job, note_failure, settings
 from rl_training.zoo.table import make_table
 from zoo_helpers import curve, manifest_with_curve, store_run
@@ -42,7 +42,7 @@ def write(folder: Path, runs: Path, seeds: int = 3) -> str:
         *("--write", folder / "out", "--json"),
     )
     assert made.code == 0, made.err
-    return str(made.json[0]["verdict"])
+    return str(made.json[0]["verdict"]).removesuffix(f" ({seeds} of 5 seeds)")
 
 
 def report(folder: Path) -> dict[str, bytes]:
@@ -132,6 +132,56 @@ def test_a_page_is_not_overwritten_by_one_that_knows_less(entry: Entry, tmp_path
         assert write(tmp_path, tmp_path / "nowhere") == "0 of 3 seeds", "of a preset or row that is no more"
 
 
+def test_a_page_of_some_seeds_is_not_overwritten_either_nor_one_with_rows_that_were_not_asked_for(
+    entry: Entry, tmp_path: Path
+) -> None:
+    finish(entry, 0, tmp_path / "runs", 500.0)
+    assert write(tmp_path, tmp_path / "runs", seeds=3) == "1 of 3 seeds"
+    manifest = load_manifest(str(tmp_path / "tiny.yaml"))
+    with pytest.raises(ConfigError, match=r"tiny\.json there has 1 seeds of ppo/cartpole, this table 0"):
+        write_report(manifest, [], [], {}, 3, tmp_path / "out")
+
+
+@pytest.mark.parametrize("text", ["", "null", "[1]", "[{}]", '{"a": 1}', '[{"name": "ppo/cartpole", "seeds": "x"}]'])
+def test_a_page_without_figures_is_told_in_one_line(entry: Entry, tmp_path: Path, text: str) -> None:
+    finish(entry, 0, tmp_path / "runs", 500.0)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "tiny.json").write_text(text)
+    command = ("zoo", "table", tmp_path / "tiny.yaml", "--seeds", 1, "--output-dir", tmp_path / "runs")
+    refused = call(*command, "--write", tmp_path / "out")
+    assert refused.code == 2 and refused.err.count("\n") == 1 and "tiny.json: not the figures" in refused.err
+
+
+def test_the_page_of_a_part_of_the_budgets_stands_beside_that_of_the_whole(entry: Entry, tmp_path: Path) -> None:
+    finish(entry, 0, tmp_path / "runs", 500.0)
+    assert write(tmp_path, tmp_path / "runs", seeds=1) == "pass"
+    whole = {path: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
+    command = ("zoo", "table", tmp_path / "tiny.yaml", "--seeds", 1, "--output-dir", tmp_path / "runs")
+    assert call(*command, "--write", tmp_path / "out", "--budget-fraction", 0.6).code == 0
+    assert whole == {path: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
+    page = (tmp_path / "out" / "first-0.6" / "tiny.md").read_text()
+    assert "--budget-fraction 0.6" in page and "the first 60% of each budget" in page
+    assert "LAST checkpoint" not in page and "100 deterministic" not in page
+
+
+def test_a_page_names_the_machines_that_the_runs_were_made_on(entry: Entry, tmp_path: Path) -> None:
+    score = {"mean_return": 500.0, "env_steps": 100_000.0, "wall_seconds": 60.0}
+    here, there = (Result(curve([], []), 100_000, score, "torch 2", machine) for machine in ("this", None))
+    assert provenance({entry.name: {0: here, 1: here, 2: there}}).splitlines() == [
+        "2 runs with torch 2, on this.",
+        "1 runs with torch 2, on a machine that was not recorded.",
+    ]
+    store_run(entry, 0, tmp_path, {20_000: 1.0})
+    assert gather([entry], 1, str(tmp_path))[entry.name][0].machine == this_machine() != ""
+
+
+def test_a_seed_whose_score_was_kept_has_not_failed(entry: Entry, tmp_path: Path) -> None:
+    finish(entry, 0, tmp_path / "runs", 500.0)
+    assert write(tmp_path, tmp_path / "runs", seeds=2) == "1 of 2 seeds"
+    note_failure(Job(entry, 0, str(tmp_path / "elsewhere")), "it died")
+    assert write(tmp_path, tmp_path / "elsewhere", seeds=2) == "1 of 2 seeds"
+
+
 def test_results_of_older_settings_do_not_count_and_give_way_to_new_ones(entry: Entry, tmp_path: Path) -> None:
     finish(entry, 0, tmp_path / "runs", 500.0)
     assert write(tmp_path, tmp_path / "runs", seeds=1) == "pass"
@@ -183,13 +233,14 @@ def test_versions_are_those_of_the_newest_checkpoint(
 
 def test_what_is_kept_is_what_was_there(entry: Entry, tmp_path: Path) -> None:
     score = {"mean_return": 1498 / 3, "env_steps": 99_996.0, "wall_seconds": 61.5}
-    whole = Result(curve([10_000, 99_996], [28 / 3, 500.0]), 99_996, score, "torch 2")
+    whole = Result(curve([10_000, 99_996], [28 / 3, 500.0]), 99_996, score, "torch 2", "a processor")
     scored_only = Result(curve([], []), 99_996, score)
     path = keep(entry, {3: Result(curve([10_000], [8.0]), 12_000), 0: whole, 4: scored_only}, tmp_path)
     assert path == tmp_path / "ppo" / "cartpole.json" and len(path.read_text().splitlines()) == 8, "a line per seed"
     read = load(entry, tmp_path)
     assert list(read) == [0, 3, 4] and read[4].score == score and read[4].curve.steps.size == 0
-    assert (read[0].score, read[0].env_steps, read[0].versions) == (score, 99_996, "torch 2")
+    assert (read[0].score, read[0].env_steps) == (score, 99_996)
+    assert (read[0].versions, read[0].machine) == ("torch 2", "a processor")
     for name in ("steps", "returns", "seconds"):
         np.testing.assert_array_equal(getattr(read[0].curve, name), getattr(whole.curve, name))
     assert read[3].score is None and read[3].env_steps == 12_000

@@ -62,7 +62,8 @@ def test_a_control_passes_when_every_seed_stays_below_its_ceiling(returns: list[
     line = summarise(entry, [score(value) for value in returns], [curve([1000], [500.0])] * 3)
     assert line["steps_to_floor"] is None, "a control has no floor to reach"
     row = cells_of(markdown([line], 3))[2]
-    assert row[9:12] == ["-", "stay <= 150", "45 (its definition)"] and row[-1] == ("pass" if expected else "MISS")
+    assert row[9:12] == ["-", "stay <= 150", "45 at 100k (its definition)"]
+    assert row[-1] == ("pass" if expected else "MISS") + " (3 of 5 seeds)"
 
 
 def test_summary_has_all_the_figures() -> None:
@@ -101,13 +102,35 @@ def test_markdown_and_csv_have_a_line_of_all_columns_per_row() -> None:
     assert {len(row) for row in rows} == {len(COLUMNS)} and len(rows) == 5
     assert rows[2] == [
         "ppo/cartpole", "99,996", "500.0 ± 0.0", "500.0 [500.0, 500.0]", "500.0", "500.0 .. 500.0", "20,000", "0.3",
-        "500.0", "475", "495", "500 (its definition)", "1.0", "pass",
+        "500.0", "475", "495", "500 at 100k (its definition)", "1.0", "pass",
     ]  # fmt: skip
     assert rows[3][0] == "dqn/cartpole" and rows[3][-1] == "1 of 2 seeds"
     assert rows[4][6] == "-" and rows[4][-1] == "MISS"
+    assert [line.get("seeds_that_reached_floor_in_training", "absent") for line in lines] == [5, "absent", 0]
     parsed = list(csv.DictReader(csv_text(lines).splitlines()))
     assert [line["name"] for line in parsed] == ["ppo/cartpole", "dqn/cartpole", "a2c/cartpole"]
     assert tuple(parsed[0]) == CSV_COLUMNS and float(parsed[0]["mean"]) == 500.0 and parsed[1]["mean"] == ""
+
+
+def test_fewer_seeds_than_the_rule_asks_for_are_marked_and_one_has_no_interval() -> None:
+    (row,) = cells_of(markdown([summarise(ENTRY, [score(500.0)], [curve([20_000], [500.0])])], 1))[2:]
+    assert row[3] == "500.0" and row[-1] == "pass (1 of 5 seeds)"
+    four = cells_of(markdown([summarise(ENTRY, [score(9.0)] * 4, [])], 4))[2]
+    assert four[3] == "9.0 [9.0, 9.0]" and four[-1] == "MISS (4 of 5 seeds)"
+
+
+def test_steps_to_the_floor_say_how_many_seeds_got_there_and_nothing_without_curves() -> None:
+    curves = [curve([20_000], [500.0])] * 4 + [curve([20_000], [9.0])]
+    some, none = summarise(ENTRY, [score(500.0)] * 5, curves), summarise(ENTRY, [score(500.0)] * 5, [])
+    assert cells_of(markdown([some], 5))[2][6] == "20,000 (4 of 5)"
+    assert cells_of(markdown([none], 5))[2][6] == "-" and none["seeds_that_reached_floor_in_training"] is None
+
+
+def test_a_reference_is_told_with_its_steps() -> None:
+    longer = entry_of("ppo/cartpole", reference=500, reference_steps=2_000_000)
+    budget = entry_of("a2c/cartpole", reference=500, budget=500_000)
+    for entry, text in ((longer, "500 at 2M"), (ENTRY, "500 at 100k"), (budget, "500 at 500k")):
+        assert cells_of(markdown([summarise(entry, [None], [])], 1))[2][11].startswith(text), text
 
 
 def test_a_stored_score_counts_for_any_place_but_not_for_changed_settings(tmp_path: Path) -> None:
@@ -189,7 +212,7 @@ def test_report_has_page_figures_and_pictures(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "classic.md").read_text()
     assert "| ppo/cartpole | 99,996 | 491.0 ± 0.6 |" in page and "![cartpole-v1](cartpole-v1.png)" in page
     assert "**measured**" in page and "**rl-zoo**" not in page, "only the protocols that are used"
-    assert "Table made on" in page and "0 of 3 seeds" in page
+    assert "0 of 3 seeds" in page and "MISS (3 of 5 seeds)" in page
     stored = {line["name"]: line["scores"] for line in json.loads((tmp_path / "out" / "classic.json").read_text())}
     assert stored == {"dqn/cartpole": [], "ppo/cartpole": [490.0, 491.0, 492.0], "trpo/cartpole": [490.0, 491.0, 492.0]}
     for name in ("classic.png", "cartpole-v1.png"):

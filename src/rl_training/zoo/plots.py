@@ -94,7 +94,7 @@ def plot_overview(title: str, environments: Sequence[tuple[str, Rows]], path: Pa
             names.append("published curve")
             handles += axes.plot([], [], color="#555555", marker=MARKS[0], **PUBLISHED)
         figure.legend(handles, names, loc="outside lower center", ncols=min(8, len(names)))
-        figure.suptitle(f"{title}: median and middle half of the seeds; stars are published scores")
+        figure.suptitle(f"{title}: median and middle half of the seeds; stars are reference scores")
         return _save(figure, path)
 
 
@@ -152,7 +152,7 @@ def _draw_all(axes: Axes, rows: Rows) -> dict[str, Any]:
         said = ("bar" if few else "median bar") if number == 0 else None
         axes.axhline(bar, color="#333333", linestyle=(0, (2, 2)), linewidth=1.1, label=said)
     if star:
-        axes.plot([], [], color="#555555", label="published", **STAR)
+        axes.plot([], [], color="#555555", label="reference", **STAR)
     _step_axis(axes, [curve for _, curves in rows for curve in curves if curve.steps.size], max(star, curve_end))
     return lines
 

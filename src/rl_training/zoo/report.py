@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rl_training.errors import ConfigError
+from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime.durable_files import atomic_write_text, read_json
 from rl_training.runtime.metric_lines import clean_line
 from rl_training.zoo.comparison import comparison_section
@@ -23,13 +20,15 @@ from rl_training.zoo.table import Line, csv_text, markdown, protocols_text
 
 KEPT = "results"  # beside the page
 
-RULE = """Every preset was trained within its budget, and the LAST checkpoint of each seed evaluated. A row passes when
+WHOLE = """Every preset was trained within its budget, and the LAST checkpoint of each seed evaluated. A row passes when
 at least 4 of 5 seeds reach the floor and the median reaches the bar; a control (an agent without what the task needs)
-passes when every seed stays below its ceiling. IQM is the interquartile mean with its 95 % stratified bootstrap
-interval. Steps and minutes to floor: median, over the seeds that got there, of the first evaluation during training at
-or above the floor (10 episodes on other seeds). Area: mean height of the evaluation curve. A dash stands where no seed
-got there, or where the curves were not kept. Minutes are wall time on one thread, with whatever else the machine had
-to do."""
+passes when every seed stays below its ceiling."""
+PART = """Every run is the beginning of one of the whole budget, and its score is its last evaluation by then: nothing
+passes or fails here, and references are of whole budgets."""
+RULE = """IQM is the interquartile mean with its 95 % stratified bootstrap interval. Steps and minutes to floor: median,
+over the seeds that got there (how many, where not all did), of the first evaluation during training at or above the
+floor (10 episodes on other seeds). Area: mean height of the evaluation curve. A dash stands where no seed got there,
+or where the curves were not kept. Minutes are wall time on one thread, with whatever else the machine had to do."""
 
 
 def curves_of(entry: Entry, results: Results, fraction: float = 1.0) -> list[Curve]:
@@ -70,7 +69,10 @@ def write_report(
     fraction: float = 1.0,
 ) -> list[Path]:
     """`<manifest>.md`, `.csv`, `.json` and `.png`, a picture for each env, and the results themselves, which the next
-    report can start from; gives back what was written."""
+    report can start from; gives back what was written. The page of a part of the budgets has a folder of its own."""
+    kept_in, command = folder / KEPT, f"rl-training zoo table {manifest.name} --write DIR"
+    if fraction < 1:
+        folder, command = folder / f"first-{fraction:g}", f"{command} --budget-fraction {fraction:g}"
     refuse_to_lose_seeds(manifest, table, folder / f"{manifest.name}.json")
     environments = by_environment(entries, results, fraction)
     try:
@@ -78,10 +80,10 @@ def write_report(
         pictures = [plot_environment(name, rows, folder) for name, rows in environments]
         made = [path for path in pictures if path is not None]
         overview = plot_overview(manifest.title, environments, folder / f"{manifest.name}.png")
-        made_by = f"Made by `rl-training zoo table {manifest.name} --write DIR`.\n{RULE}"
+        made_by = f"Made by `{command}`.\n{WHOLE if fraction >= 1 else PART} {RULE}"
         page = [f"# {manifest.title}", manifest.about, made_by, provenance(results)]
-        page += [markdown(table, seeds), notes_text(entries), "References:\n\n" + protocols_text(manifest, table)]
-        page += [comparison_section(manifest, table)]
+        page += [markdown(table, seeds, fraction), notes_text(entries)]
+        page += ["References:\n\n" + protocols_text(manifest, table), comparison_section(manifest, table)]
         page += [f"![{path.stem}]({path.name})" for path in made]
         files = {
             folder / f"{manifest.name}.md": "\n\n".join(part.strip() for part in page if part) + "\n",
@@ -90,7 +92,7 @@ def write_report(
         }
         for path, text in files.items():
             atomic_write_text(path, text)
-        kept = [keep(entry, results.get(entry.name, {}), folder / KEPT) for entry in entries]
+        kept = [keep(entry, results.get(entry.name, {}), kept_in) for entry in entries]
     except OSError as error:
         raise ConfigError(f"--write {folder}: cannot be written ({error.strerror})") from None
     return [*files, *([overview] if overview is not None else []), *made, *(path for path in kept if path is not None)]
@@ -102,13 +104,14 @@ def refuse_to_lose_seeds(manifest: Manifest, table: Sequence[Line], page: Path) 
         return
     known = {line["name"]: line["seeds"] for line in table}
     presets = {entry.name: entry.preset for entry in manifest.entries}
-    for line in read_json(page):
-        name = line["name"]
-        if line["seeds"] <= known.get(name, 0) or name not in presets:
-            continue
-        if "settings" in line and same_settings(line["settings"], presets[name]):
+    try:
+        there = [(line["name"], int(line["seeds"]), line.get("settings", {})) for line in read_json(page)]
+    except (CheckpointError, AttributeError, KeyError, TypeError, ValueError):
+        raise ConfigError(f"{page}: not the figures of a benchmark; move it away") from None
+    for name, seeds, settings in there:
+        if seeds > known.get(name, 0) and name in presets and same_settings(settings, presets[name]):
             raise ConfigError(
-                f"--write {page.parent}: {page.name} there has {line['seeds']} seeds of {name}, this table "
+                f"--write {page.parent}: {page.name} there has {seeds} seeds of {name}, this table "
                 f"{known.get(name, 0)}; write to another folder, or move that page away to do without them"
             )
 
@@ -120,15 +123,11 @@ def notes_text(entries: Sequence[Entry]) -> str:
 
 
 def provenance(results: Mapping[str, Results]) -> str:
-    """Versions that the runs themselves recorded, and the machine that made the table."""
-    found = Counter(result.versions for row in results.values() for result in row.values() if result.versions)
-    lines = [f"{count} runs with {versions}." for versions, count in found.most_common()]
-    return "\n".join([*lines, f"Table made on {processor()}, {os.cpu_count()} cores."])
-
-
-def processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    """Versions that the runs themselves recorded, and the machines they were made on."""
+    found = Counter(
+        f"{result.versions}, on {result.machine or 'a machine that was not recorded'}"
+        for row in results.values()
+        for result in row.values()
+        if result.versions
+    )
+    return "\n".join(f"{count} runs with {facts}." for facts, count in found.most_common())

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +37,7 @@ class Result:
     env_steps: int = 0
     score: dict[str, float] | None = None
     versions: str | None = None
+    machine: str | None = None
     failure: str | None = None
 
     @property
@@ -76,7 +79,8 @@ def of_run(job: Job) -> Result | None:
         return None if failure is None else Result(_curve([]), failure=failure)
     if score is not None:
         score = {key: float(score[key]) for key in SCORE_KEYS}
-    return Result(read_curve(job.run_dir), _env_steps(job.run_dir), score, _versions(job.run_dir), failure)
+    curve, steps = read_curve(job.run_dir), _env_steps(job.run_dir)
+    return Result(curve, steps, score, _versions(job.run_dir), this_machine(), failure)
 
 
 def _env_steps(run_dir: Path) -> int:
@@ -92,6 +96,15 @@ def _versions(run_dir: Path) -> str | None:
             facts = {"rl_training": manifest.library_version} | manifest.fingerprint
             return ", ".join(f"{name} {value}" for name, value in facts.items() if name != "threads")
     return None
+
+
+def this_machine() -> str:
+    """Its processor. Runs are taken to have been made where they lie."""
+    name = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    return f"{name}, {os.cpu_count()} cores"
 
 
 def keep(entry: Entry, results: Results, folder: Path) -> Path | None:
@@ -112,7 +125,8 @@ def _as_json(result: Result) -> dict[str, Any]:
     """Unrounded: a report made of it is the one made of the run."""
     points = zip(result.curve.steps, result.curve.returns, result.curve.seconds, strict=True)
     curve = [[int(step), float(value), float(clock)] for step, value, clock in points]
-    return {"env_steps": result.env_steps, "score": result.score, "versions": result.versions, "curve": curve}
+    facts = {name: getattr(result, name) for name in ("env_steps", "score", "versions", "machine")}
+    return facts | {"curve": curve}
 
 
 def load(entry: Entry, folder: Path) -> dict[int, Result]:
@@ -133,7 +147,7 @@ def _from_json(data: dict[str, Any]) -> Result:
     score = data["score"]
     if score is not None:
         score = {key: float(score[key]) for key in SCORE_KEYS}
-    return Result(_curve(data["curve"]), int(data["env_steps"]), score, data["versions"])
+    return Result(_curve(data["curve"]), int(data["env_steps"]), score, data["versions"], data.get("machine"))
 
 
 def _curve(points: Sequence[Sequence[float]]) -> Curve:

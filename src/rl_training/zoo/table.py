@@ -17,6 +17,7 @@ from rl_training.zoo.runs import EPISODES, FIRST_SEED, Score, settings, stop_at
 from rl_training.zoo.statistics import bootstrap_interval, interquartile_mean, score_text, standard_error
 
 SHARE_OF_SEEDS_AT_FLOOR = 0.8
+SEEDS_OF_THE_RULE = 5
 LONGEST_VERDICT = 120
 
 Line = dict[str, Any]
@@ -27,10 +28,10 @@ COLUMNS = (
 # What fits on a terminal; the rest is in what `--write` writes.
 NARROW = ("row", "env steps", "mean ± se", "IQM [95 %]", "steps to floor", "bar", "reference", "min/seed", "verdict")
 CSV_COLUMNS = (
-    "name", "algorithm", "environment", "env_steps", "seeds", "mean", "standard_error", "iqm", "iqm_low", "iqm_high",
-    "median", "low", "high", "steps_to_floor", "minutes_to_floor", "seeds_that_reached_floor_in_training", "area",
-    "floor", "bar", "must_stay_below", "reference", "reference_steps", "source", "protocol", "published_at_step",
-    "published", "ours_at_step", "minutes", "verdict",
+    "name", "algorithm", "environment", "budget", "env_steps", "seeds", "mean", "standard_error", "iqm", "iqm_low",
+    "iqm_high", "median", "low", "high", "steps_to_floor", "minutes_to_floor", "seeds_that_reached_floor_in_training",
+    "area", "floor", "bar", "must_stay_below", "reference", "reference_steps", "source", "protocol",
+    "published_at_step", "published", "ours_at_step", "minutes", "verdict",
 )  # fmt: skip
 
 
@@ -46,7 +47,8 @@ def _line_of(entry: Entry, results: Results, seeds: int, fraction: float) -> Lin
     scores = {seed: _score(result, stop, fraction) for seed, result in results.items()}
     done = {seed for seed, score in scores.items() if score is not None}
     begun = {seed: curve for seed, result in results.items() if (curve := result.curve.until(stop)).steps.size}
-    failures = {seed: result.failure for seed, result in results.items() if result.failure is not None}
+    failed = {seed: result.failure for seed, result in results.items() if result.failure is not None}
+    failures = {seed: why for seed, why in failed.items() if seed not in done}
     under_way = [curve for seed, curve in begun.items() if seed not in done and seed not in failures]
     curves = [curve for seed, curve in begun.items() if seed in done]
     in_order = [scores.get(seed) for seed in range(seeds)]
@@ -86,6 +88,13 @@ def passes(row: Row, returns: Sequence[float]) -> bool:
     return at_floor >= SHARE_OF_SEEDS_AT_FLOOR * len(returns) and statistics.median(returns) >= row.bar
 
 
+def verdict_on(row: Row, returns: Sequence[float]) -> str:
+    """The rule asks for five seeds; what fewer say is no more than a beginning, and is marked as such."""
+    verdict = "pass" if passes(row, returns) else "MISS"
+    few = len(returns) < SEEDS_OF_THE_RULE
+    return f"{verdict} ({len(returns)} of {SEEDS_OF_THE_RULE} seeds)" if few else verdict
+
+
 def summarise(
     entry: Entry,
     scores: Sequence[Score | None],
@@ -102,6 +111,7 @@ def summarise(
         "environment": entry.environment,
         "seeds": len(present),
         "scores": returns,
+        "settings": settings(entry.preset),
     }
     if len(present) < len(scores) or not present:
         verdict = f"{len(present)} of {len(scores)} seeds{progress}"
@@ -112,7 +122,7 @@ def summarise(
     return (
         about
         | {
-            "verdict": "pass" if passes(entry.row, returns) else "MISS",
+            "verdict": verdict_on(entry.row, returns),
             "mean": statistics.fmean(returns),
             "standard_error": standard_error(returns),
             "iqm": interquartile_mean(returns),
@@ -124,7 +134,6 @@ def summarise(
             "env_steps": max(int(score["env_steps"]) for score in present),
             "area": statistics.fmean(curve.area() for curve in curves) if curves else None,
             "minutes": round(statistics.median(score["wall_seconds"] for score in present) / 60, 2),
-            "settings": settings(entry.preset),
         }
         | _time_to_floor(entry.threshold, curves)
     )
@@ -137,7 +146,7 @@ def _time_to_floor(threshold: float | None, curves: Sequence[Curve]) -> Line:
     return {
         "steps_to_floor": statistics.median(float(steps) for steps, _ in found) if found else None,
         "minutes_to_floor": round(statistics.median(float(minutes) for _, minutes in found), 2) if found else None,
-        "seeds_that_reached_floor_in_training": len(found),
+        "seeds_that_reached_floor_in_training": len(found) if curves else None,
     }
 
 
@@ -147,8 +156,8 @@ def cells(line: Line) -> list[str]:
     if line["must_stay_below"] is not None:
         bars = ["-", f"stay <= {_short(line['must_stay_below'])}"]
     reference = _short(line["reference"]) if line["reference"] is not None else "none"
-    if line["reference_steps"] is not None:
-        reference += f" at {_steps(line['reference_steps'])}"
+    if line["reference"] is not None:
+        reference += f" at {_steps(line['reference_steps'] or line['budget'])}"
     reference += f" ({line['source']})"
     if "median" not in line:
         return [line["name"], *[""] * 8, *bars, reference, "", line["verdict"]]
@@ -156,10 +165,10 @@ def cells(line: Line) -> list[str]:
         line["name"],
         f"{line['env_steps']:,}",
         f"{score_text(line['mean'])} ± {score_text(line['standard_error'])}",
-        f"{score_text(line['iqm'])} [{score_text(line['iqm_low'])}, {score_text(line['iqm_high'])}]",
+        _iqm(line),
         score_text(line["median"]),
         f"{score_text(line['low'])} .. {score_text(line['high'])}",
-        "-" if line["steps_to_floor"] is None else f"{line['steps_to_floor']:,.0f}",
+        _steps_to_floor(line),
         "-" if line["minutes_to_floor"] is None else f"{line['minutes_to_floor']:.1f}",
         "-" if line["area"] is None else score_text(line["area"]),
         *bars,
@@ -169,14 +178,30 @@ def cells(line: Line) -> list[str]:
     ]
 
 
-def markdown(table: Sequence[Line], seeds: int, columns: Sequence[str] = COLUMNS) -> str:
-    chosen = [COLUMNS.index(column) for column in columns]
-    rows = ["| " + " | ".join(columns) + " |", "| --- " * len(columns) + "|"]
-    for line in table:
-        texts = cells(line)
-        rows.append("| " + " | ".join(texts[index].replace("|", "/") for index in chosen) + " |")
-    rule = f"{seeds} seeds, {EPISODES} deterministic episodes each, reset seeds from {FIRST_SEED}."
-    return "\n".join(rows) + f"\n\n{rule}\n"
+def _iqm(line: Line) -> str:
+    """One seed has no interval."""
+    text = score_text(line["iqm"])
+    return text if line["seeds"] == 1 else f"{text} [{score_text(line['iqm_low'])}, {score_text(line['iqm_high'])}]"
+
+
+def _steps_to_floor(line: Line) -> str:
+    """With the number of seeds where not all of them got there."""
+    if line["steps_to_floor"] is None:
+        return "-"
+    reached, seeds = line["seeds_that_reached_floor_in_training"], line["seeds"]
+    return f"{line['steps_to_floor']:,.0f}" + (f" ({reached} of {seeds})" if reached < seeds else "")
+
+
+def scoring(seeds: int, fraction: float = 1.0) -> str:
+    if fraction < 1:
+        return f"{seeds} seeds, the first {fraction:.0%} of each budget; scores are the last evaluation by then."
+    return f"{seeds} seeds, {EPISODES} deterministic episodes each, reset seeds from {FIRST_SEED}."
+
+
+def markdown(table: Sequence[Line], seeds: int, fraction: float = 1.0) -> str:
+    rows = ["| " + " | ".join(COLUMNS) + " |", "| --- " * len(COLUMNS) + "|"]
+    rows += ["| " + " | ".join(text.replace("|", "/") for text in cells(line)) + " |" for line in table]
+    return "\n".join(rows) + f"\n\n{scoring(seeds, fraction)}\n"
 
 
 def protocols_text(manifest: Manifest, table: Sequence[Line]) -> str:
