@@ -12,40 +12,44 @@ import pytest
 from cli_helpers import call
 from rl_training.algorithms import ppo
 from rl_training.errors import ConfigError
-from rl_training.zoo.band import band_of, first_outside, load_band, make_band, save_band
+from rl_training.zoo.band import ARRAYS, band_of, first_outside, load_band, make_band, save_band
 from rl_training.zoo.checking import Check
+from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import list_manifests, load_manifest, zoo_folder
 from rl_training.zoo.report import curves_of
 from rl_training.zoo.results import gather
 from rl_training.zoo.runs import Job, train_and_score
 from zoo_helpers import STEPS, curve, entry_of, install_env, preset, write_manifest
 
+CANNOT_TELL = {"mpo/mountaincar_continuous"}
 LEARNS = [curve([1, 2, 3, 4], [0.0, 50.0 + seed, 100.0, 100.0]) for seed in range(5)]
 
 
 def test_band_spans_the_running_means_of_the_seeds_with_a_margin() -> None:
-    band = make_band(entry_of(), LEARNS)
+    band = make_band(entry_of(), LEARNS, 0.0)
     assert band.steps.tolist() == [1, 2, 3, 4] and band.seeds == 5 and not band.control
     margin = 20.0  # a fifth of the range of 100, more than half the width of 2
-    np.testing.assert_allclose(band.low, np.array([0.0, 25.0, 50.0, 62.5]) - margin)
+    low = np.array([0.0, 25.0, 50.0, 62.5]) - margin
+    low[1] = 6.35  # not 5: a tenth of the way from what an untrained agent has, 0, to the best, 63.5
+    np.testing.assert_allclose(band.low, low)
     np.testing.assert_allclose(band.high, np.array([0.0, 27.0, 154 / 3, 254 / 4]) + margin)
     assert all(band.judge(each).passed for each in LEARNS)
 
 
 def test_a_curve_leaves_its_band_below_and_a_control_above() -> None:
-    band = make_band(entry_of(), LEARNS)
+    band = make_band(entry_of(), LEARNS, 0.0)
     never, at_once = curve([1, 2, 3, 4], [0.0] * 4), curve([1, 2, 3, 4], [100.0] * 4)
     assert band.judge(never).left_at == 1 and band.tells_from == 3
     assert band.judge(at_once).passed, "learning faster is no fault"
     assert band.judge(never.until(1)).passed, "at the beginning nobody has learned anything"
     control = make_band(
-        entry_of("ppo/cartpole_masked", floor=None, bar=None, must_stay_below=150), [curve([1, 2], [40, 45])] * 3
+        entry_of("ppo/cartpole_masked", floor=None, bar=None, must_stay_below=150), [curve([1, 2], [40, 45])] * 3, 9.0
     )
     assert control.judge(curve([1, 2], [0, 0])).passed and not control.judge(curve([1, 2], [40, 500])).passed
 
 
 def test_a_check_that_ends_too_early_to_tell_says_so() -> None:
-    band = make_band(entry_of(), LEARNS)
+    band = make_band(entry_of(), LEARNS, 0.0)
     sentences = [
         Check("ppo/cartpole", 5, stop, Path("runs/x"), band, band.judge(LEARNS[0].until(stop))).sentence()
         for stop in (2, 4)
@@ -54,6 +58,23 @@ def test_a_check_that_ends_too_early_to_tell_says_so() -> None:
     assert sentences[1] == (
         "ppo/cartpole seed 5: inside its band up to step 4: mean return so far 62.5, band 42.5 to 83.5"
     )
+
+
+def test_the_margin_is_halved_at_most_to_stay_above_an_untrained_agent() -> None:
+    wide = [curve([1, 2, 3], [0.0, 0.0, 3.0 * last]) for last in (10.0, 20.0, 50.0)]  # means so far: 0, 0, 10 to 50
+    whole, half = 10 - 30, 10 - 15
+    cases = ((-50.0, whole), (-20.0, -20 + 0.1 * 70), (-10.0, half), (-5.2, half), (-5.0, whole), (0.0, whole))
+    for untrained, expected in cases:
+        assert make_band(entry_of(), wide, untrained).low[-1] == pytest.approx(expected), untrained
+
+
+def test_a_band_that_cannot_tell_an_agent_that_learns_nothing_says_so() -> None:
+    band = make_band(entry_of(), LEARNS, 200.0)
+    at_once = Check("ppo/cartpole", 5, 4, Path("runs/x"), band, band.judge(LEARNS[0]))
+    assert band.tells_from is None
+    assert at_once.sentence().endswith("; an agent that learns nothing (about 200.0) would be inside too")
+    only_last = make_band(entry_of(), [curve([1, 2], [0.0, 100.0])] * 3, 0.0)
+    assert only_last.tells_from == 2 and only_last.judge(curve([1, 2], [0.0, 0.0])).left_at == 1
 
 
 @pytest.mark.parametrize(
@@ -68,8 +89,8 @@ def test_one_evaluation_outside_is_chance_two_in_a_row_or_the_last_are_not(
 
 def test_band_needs_seeds_and_survives_its_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="needs 3 finished seeds with evaluations, 2 found"):
-        make_band(entry_of(), LEARNS[:2])
-    band = make_band(entry_of(), LEARNS)
+        make_band(entry_of(), LEARNS[:2], 0.0)
+    band = make_band(entry_of(), LEARNS, 0.0)
     path = save_band(band, tmp_path)
     assert path == tmp_path / "ppo" / "cartpole.json" and path.stat().st_size < 5_000
     read = load_band(path)
@@ -79,9 +100,12 @@ def test_band_needs_seeds_and_survives_its_file(tmp_path: Path) -> None:
         band_of("ppo/cartpole", entry_of("a2c/cartpole").preset, path)
     with pytest.raises(ConfigError, match=r"no band at .*zoo bands"):
         band_of("ppo/none", entry_of().preset, None)
-    path.write_text("{}")
-    with pytest.raises(ConfigError, match="not a band"):
-        load_band(path)
+    assert read.untrained == 0.0
+    whole = json.loads(path.read_text())
+    for wrong in ({}, [], None, whole | {"low": [1.0]}, whole | {"high": "x"}, whole | {key: [] for key in ARRAYS}):
+        path.write_text(json.dumps(wrong))
+        with pytest.raises(ConfigError, match="not a band"):
+            load_band(path)
 
 
 def test_packaged_bands_belong_to_the_presets_as_they_are() -> None:
@@ -93,6 +117,15 @@ def test_packaged_bands_belong_to_the_presets_as_they_are() -> None:
         band = band_of(name, entries[name].preset, None)
         assert band.name == name and band.seeds >= 5
         assert (band.low < band.high).all() and (np.diff(band.steps) > 0).all()
+
+
+def test_packaged_bands_are_left_by_an_agent_that_learns_nothing() -> None:
+    """But for controls, and where a stored seed of the preset itself had learned nothing for most of its run."""
+    bands = [load_band(path) for path in sorted((zoo_folder() / "bands").rglob("*.json"))]
+    assert {band.name for band in bands if band.tells_from is None and not band.control} <= CANNOT_TELL
+    for band in bands:
+        flat = Curve(band.steps, np.full(band.steps.size, band.untrained), band.steps)
+        assert band.judge(flat).passed == (band.tells_from is None), band.name
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +149,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_bands_of_older_settings_are_removed(tmp_path: Path) -> None:
     manifest = write_manifest(tmp_path, {"quick": preset()})
     (entry,) = load_manifest(manifest).entries
-    path = save_band(make_band(entry, LEARNS), tmp_path / "bands")
+    path = save_band(make_band(entry, LEARNS, 0.0), tmp_path / "bands")
     command = ("zoo", "bands", manifest, "--output-dir", tmp_path / "runs", "--write", tmp_path / "bands", "--json")
     assert call(*command).json == [] and path.exists(), "not finished here, but still true"
     write_manifest(tmp_path, {"quick": preset(eval_episodes=7)})

@@ -195,13 +195,14 @@ def bands_zoo(
     from rl_training.zoo.band import make_band, remove_outdated, save_band
     from rl_training.zoo.report import curves_of
     from rl_training.zoo.results import gather
+    from rl_training.zoo.untrained import untrained_return
 
     written = []
     results = gather(entries, seeds, str(output_dir), kept)
     for entry in entries:
         curves = curves_of(entry, results[entry.name], budget_fraction)
         if len(curves) == seeds:
-            written.append(save_band(make_band(entry, curves), write))
+            written.append(save_band(make_band(entry, curves, untrained_return(entry.preset)), write))
         elif (removed := remove_outdated(entry, write)) is not None:
             typer.echo(f"removed {removed}: made with other settings of {entry.name}", err=True)
     if as_json:

@@ -1,9 +1,9 @@
 """Bands: where the learning curve of a preset lies, from stored seeds, and whether a new run stays inside.
 
 Compared is the mean of all evaluations so far, which a single evaluation of ten episodes cannot throw far. The band
-spans the seeds, wider by half its own width and by at least a fifth of the returns' range: then, of 125 runs held
-against the bands of the other four seeds of their preset, 5 left them, two of those with a score below their floor. A
-curve leaves the band when two evaluations in a row are outside, or the last one is.
+spans the seeds, wider by half its own width and by at least a fifth of the returns' range, and stays above what an
+untrained agent has where it can: then, of 100 LunarLander runs held against the bands of the other four seeds of their
+preset, 7 left them. A curve leaves the band when two evaluations in a row are outside, or the last one is.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from rl_training.zoo.manifest import Entry, zoo_folder
 from rl_training.zoo.runs import same_settings, settings
 
 WIDER_BY_WIDTH, WIDER_BY_RANGE = 0.5, 0.2
+ABOVE_UNTRAINED = 0.1  # of the way from an untrained agent to the best seed
 FEWEST_SEEDS = 3
-KEYS = ("name", "control", "seeds", "steps", "low", "high", "tells_from", "settings")
+ARRAYS = ("steps", "low", "high")
+KEYS = ("name", "control", "seeds", *ARRAYS, "untrained", "tells_from", "settings")
 
 
 @dataclass(frozen=True)
 class Band:
-    """Edges at env steps. `tells_from`: where an agent that learned nothing after its first evaluation would be out."""
+    """Edges at env steps. `tells_from`: where an agent that stays at the `untrained` return would be out, if at all."""
 
     name: str
     control: bool
@@ -38,6 +40,7 @@ class Band:
     steps: Numbers
     low: Numbers
     high: Numbers
+    untrained: float
     tells_from: int | None
     settings: dict[str, Any]
 
@@ -88,8 +91,10 @@ def first_outside(outside: np.ndarray[Any, Any]) -> int | None:
     return None
 
 
-def make_band(entry: Entry, curves: Sequence[Curve]) -> Band:
-    """From the curves of stored seeds, evaluation by evaluation: those of a preset are made at about equal steps."""
+def make_band(entry: Entry, curves: Sequence[Curve], untrained: float) -> Band:
+    """From the curves of stored seeds, evaluation by evaluation: those of a preset are made at about equal steps.
+    `untrained` is the return of an agent that has learned nothing: the lower margin does not reach down to it where
+    half of the margin is enough to stay above."""
     count = min((curve.steps.size for curve in curves), default=0)
     if len(curves) < FEWEST_SEEDS or not count:
         raise ConfigError(
@@ -102,12 +107,12 @@ def make_band(entry: Entry, curves: Sequence[Curve]) -> Band:
     # Where all seeds did the same all the time there is no range, and a hundredth of a return is no fault.
     least = max(WIDER_BY_RANGE * (returns.max() - returns.min()), 0.01 * float(np.abs(returns).max()))
     margin = np.maximum(WIDER_BY_WIDTH * (high - low), least)
-    low, high = low - margin, high + margin
+    above = np.minimum(untrained + ABOVE_UNTRAINED * (high.max() - untrained), low - margin / 2)
+    low, high = np.where(above > untrained, np.maximum(low - margin, above), low - margin), high + margin
     control = entry.row.must_stay_below is not None
-    unlearned = np.full(count, returns[:, 0].min()) < low
-    tells = None if control else next((i for i in range(count - 1) if unlearned[i] and unlearned[i + 1]), None)
-    tells_from = None if tells is None else int(steps[tells + 1])
-    return Band(entry.name, control, len(curves), steps, low, high, tells_from, settings(entry.preset))
+    left = None if control else first_outside(untrained < low)
+    tells_from = None if left is None else int(steps[min(left + 1, count - 1)])
+    return Band(entry.name, control, len(curves), steps, low, high, untrained, tells_from, settings(entry.preset))
 
 
 def band_path(name: str, folder: Path | None = None) -> Path:
@@ -117,7 +122,8 @@ def band_path(name: str, folder: Path | None = None) -> Path:
 def save_band(band: Band, folder: Path) -> Path:
     path = band_path(band.name, folder)
     values = {key: getattr(band, key) for key in KEYS}
-    rounded = {key: [_round(float(number)) for number in values[key]] for key in ("steps", "low", "high")}
+    rounded: dict[str, Any] = {key: [_round(float(number)) for number in values[key]] for key in ARRAYS}
+    rounded["untrained"] = _round(band.untrained)
     lines = [f" {json.dumps(key)}: {json.dumps((values | rounded)[key])}" for key in KEYS]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,9 +144,13 @@ def remove_outdated(entry: Entry, folder: Path) -> Path | None:
 
 def load_band(path: Path) -> Band:
     data = read_json(path)
-    if not isinstance(data, dict) or set(data) != set(KEYS):
-        raise ConfigError(f"{path}: not a band; make one with `rl-training zoo bands`")
-    arrays = {key: np.asarray(data[key], np.float64) for key in ("steps", "low", "high")}
+    try:
+        arrays = {key: np.asarray(data[key], np.float64) for key in ARRAYS}
+        shapes = {array.shape for array in arrays.values()}
+        if set(data) != set(KEYS) or len(shapes) != 1 or arrays["steps"].ndim != 1 or not arrays["steps"].size:
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise ConfigError(f"{path}: not a band; make one with `rl-training zoo bands`") from None
     return Band(**(data | arrays))
 
 

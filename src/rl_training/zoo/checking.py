@@ -34,10 +34,16 @@ class Check:
                 f"{place}: left its band at step {step}: mean return so far {mean}, band {edges} (run: {self.run_dir})"
             )
         line = f"{place}: inside its band up to step {step}: mean return so far {mean}, band {edges}"
+        return line if self.band.control else line + self._doubt()
+
+    def _doubt(self) -> str:
+        """Where an agent that learned nothing would have passed too."""
         tells = self.band.tells_from
-        if tells is not None and verdict.steps[-1] < tells:
-            line += f"; too early to tell, an agent that learns nothing is outside only from step {tells:,}"
-        return line
+        if tells is None:
+            return f"; an agent that learns nothing (about {self.band.untrained:.1f}) would be inside too"
+        if self.verdict.steps[-1] < tells:
+            return f"; too early to tell, an agent that learns nothing is outside only from step {tells:,}"
+        return ""
 
     def summary(self) -> dict[str, Any]:
         facts = {"preset": self.name, "seed": self.seed, "stop": self.stop, "run_dir": str(self.run_dir)}
