@@ -80,7 +80,7 @@ def write_report(
         pictures = [plot_environment(name, rows, folder) for name, rows in environments]
         made = [path for path in pictures if path is not None]
         overview = plot_overview(manifest.title, environments, folder / f"{manifest.name}.png")
-        made_by = f"Made by `{command}`.\n{WHOLE if fraction >= 1 else PART} {RULE}"
+        made_by = f"Made by `{command}`.\n{WHOLE if fraction >= 1 else PART}\n{RULE}"
         page = [f"# {manifest.title}", manifest.about, made_by, provenance(results)]
         page += [markdown(table, seeds, fraction), notes_text(entries)]
         page += ["References:\n\n" + protocols_text(manifest, table), comparison_section(manifest, table)]
