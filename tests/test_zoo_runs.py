@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 from pathlib import Path
@@ -11,9 +12,11 @@ import pytest
 
 from cli_helpers import call, start_process, wait_for
 from rl_training.errors import CheckpointError
+from rl_training.experiment.config import save_config
 from rl_training.runtime.checkpoint import list_checkpoints, read_manifest
 from rl_training.runtime.metric_lines import read_metrics, without_wall_clock
-from rl_training.runtime.run_directory import run_status
+from rl_training.runtime.run_directory import create_run_directory, run_status
+from rl_training.zoo import runs
 from rl_training.zoo.manifest import load_manifest
 from rl_training.zoo.runs import Job, Stopped, is_done, note_failure, stored_failure, stored_score, train_and_score
 from zoo_helpers import STEPS, install_env, preset, row, write_manifest
@@ -103,6 +106,36 @@ def test_a_finished_run_without_a_good_checkpoint_cannot_be_scored(tmp_path: Pat
         (path / "manifest.json").unlink()
     with pytest.raises(CheckpointError, match="finished, but no checkpoint of it verifies"):
         train_and_score(job)
+
+
+@pytest.mark.parametrize("changes", [{"eval_episodes": 10}, {}])
+def test_a_run_that_another_process_has_is_not_set_aside(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for its other settings nor because it has no checkpoint yet: its owner goes by the path, and would save
+    into whatever takes its place."""
+    monkeypatch.setattr(runs, "PATIENCE_SECONDS", 0.0)
+    job = job_of(write_manifest(tmp_path, {"quick": preset()}))
+    run = create_run_directory(job.output_dir, job.run_name)
+    save_config(job.config, run.path / "config.yaml")
+    now = job_of(write_manifest(tmp_path, {"quick": preset(**changes)}))
+    with run.lock(), pytest.raises(CheckpointError, match=r"is in use by process .*; wait for it or stop it"):
+        train_and_score(now)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [run.name]
+
+
+@pytest.mark.parametrize("stop", [STEPS, 700])
+def test_a_checkpoint_of_other_settings_is_neither_scored_nor_gone_on_with(stop: int, tmp_path: Path) -> None:
+    """Whatever config.yaml says: the score would be stamped with settings that nobody trained with."""
+    job = job_of(write_manifest(tmp_path, {"quick": preset()}))
+    with contextlib.suppress(Stopped):
+        train_and_score(job, lambda env_steps: env_steps < stop)
+    now = job_of(write_manifest(tmp_path, {"quick": preset(eval_episodes=10)}))
+    save_config(now.config, job.run_dir / "config.yaml")
+    steps = list_checkpoints(job.run_dir)
+    with pytest.raises(CheckpointError, match=r"step-\d+: trained with other settings .*; move .* away"):
+        train_and_score(now)
+    assert stored_score(now) is None and list_checkpoints(job.run_dir) == steps
 
 
 def test_a_part_of_the_budget_is_the_beginning_of_the_whole_run(tmp_path: Path) -> None:

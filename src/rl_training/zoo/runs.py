@@ -16,7 +16,7 @@ from rl_training.experiment.config import load_config
 from rl_training.runtime.checkpoint import list_checkpoints, read_manifest, verify_checkpoint
 from rl_training.runtime.durable_files import atomic_write_text, read_json
 from rl_training.runtime.loops import Progress
-from rl_training.runtime.run_directory import is_run_directory, open_run_directory, run_status
+from rl_training.runtime.run_directory import RunDirectory, is_run_directory, open_run_directory, run_status
 from rl_training.zoo.manifest import Entry
 
 EPISODES, FIRST_SEED = 100, 10_000
@@ -83,7 +83,13 @@ def same_settings(stored: Path | dict[str, Any], config: TrainConfig) -> bool:
 
 
 def set_aside(run_dir: Path) -> None:
-    """Rename a run of older settings instead of deleting it."""
+    """Rename a run of older settings instead of deleting it; CheckpointError while another process has it.
+
+    That process goes by the run's path: after a rename its checkpoints would land in the run that takes its place.
+    """
+    if run_dir.is_dir():
+        with RunDirectory(run_dir).lock():
+            pass  # only asked for: Windows renames no directory in which a file is open
     number = 1
     while (aside := run_dir.with_name(f"old-{run_dir.name}-{number}")).exists():
         number += 1
@@ -135,7 +141,7 @@ def train_and_score(job: Job, watch: Callable[[int], bool] = lambda env_steps: T
         return
     from rl_training.runtime.workflows import evaluate_checkpoint
 
-    checkpoint = _newest(run_dir, exact=False)
+    checkpoint = _newest(job, exact=False)
     if checkpoint is None:
         raise CheckpointError(f"{run_dir}: finished, but no checkpoint of it verifies; move it away to train it anew")
     evaluation = evaluate_checkpoint(checkpoint, episodes=EPISODES, seed=FIRST_SEED)
@@ -161,7 +167,7 @@ def _train(job: Job, watch: Callable[[int], bool]) -> float | None:
         wanted = watch(progress.env_steps)
         return wanted and (job.fraction >= 1 or progress.env_steps < job.stop)
 
-    checkpoint = _newest(run_dir, exact=True)
+    checkpoint = _newest(job, exact=True)
     if checkpoint is None:
         if run_dir.exists():
             set_aside(run_dir)  # stopped before its first save
@@ -173,21 +179,30 @@ def _train(job: Job, watch: Callable[[int], bool]) -> float | None:
     return None if result.interrupted else result.wall_seconds
 
 
-def _newest(run_dir: Path, *, exact: bool) -> Path | None:
+def _newest(job: Job, *, exact: bool) -> Path | None:
     """The newest checkpoint that verifies. Only from an exact one does a run go on as if it had never stopped, and
     tables must not depend on when somebody pressed Ctrl-C."""
-    for path in list_checkpoints(run_dir, "resume"):
+    for path in list_checkpoints(job.run_dir, "resume"):
         try:
             usable = not verify_checkpoint(path, segments="hash" if exact else "skip")
-            if usable and (read_manifest(path).exact or not exact):
-                return path
+            if not usable or (exact and not read_manifest(path).exact):
+                continue
+            stored = read_json(path / "config.json")
         except CheckpointError:
             continue
+        # The run's config.yaml says what the run is meant to be; only the checkpoint knows what it was trained with.
+        if not same_settings(stored, job.entry.preset):
+            raise CheckpointError(
+                f"{path}: trained with other settings than the preset of {job.entry.name}; "
+                f"move {job.run_dir} away to train it anew"
+            )
+        return path
     return None
 
 
 def _wait_for(run_dir: Path) -> None:
-    """The worker of a killed benchmark lives until it notices that nobody listens: a matter of one rollout."""
+    """The worker of a killed benchmark lives until it notices that nobody listens: a matter of one rollout. Whoever has
+    the run for longer keeps it: `set_aside` and `resume` ask for its lock."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while is_run_directory(run_dir) and run_status(run_dir) == "running" and time.monotonic() < deadline:
         time.sleep(0.2)
