@@ -155,6 +155,21 @@ def test_own_presets_lie_beside_their_manifest(tmp_path: Path, monkeypatch: pyte
     assert [(entry.name, entry.preset.num_envs) for entry in loaded.entries] == [("quick", 8), ("other", 16)]
 
 
+def test_the_working_directory_has_no_say_in_what_a_row_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("here", "mine"):
+        (tmp_path / folder / "configs" / "ppo").mkdir(parents=True)
+    settings = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": 640}
+    (tmp_path / "here" / CARTPOLE).write_text(json.dumps(settings))
+    monkeypatch.chdir(tmp_path / "here")
+    (planned,) = call("zoo", "run", "classic", "--only", "ppo/cartpole", "--seeds", 1, "--dry-run", "--json").json
+    assert planned["steps"] == 100_000, "the packaged manifest names the packaged preset"
+    path = write_manifest(tmp_path / "mine", {}, [row(CARTPOLE)])
+    assert load_manifest(path).entries[0].preset == load_config("ppo/cartpole")
+    # What lies beside an own manifest is meant.
+    (tmp_path / "mine" / CARTPOLE).write_text(json.dumps(settings))
+    assert load_manifest(path).entries[0].preset.total_timesteps == 640
+
+
 def test_list_shows_manifests_and_rows() -> None:
     listed = {line["name"]: line for line in call("zoo", "list", "--json").json}
     assert set(listed) == {"atari", "box2d", "classic", "mujoco"}

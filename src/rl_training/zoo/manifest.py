@@ -19,7 +19,7 @@ from rl_training.config.base import StrictModel
 from rl_training.config.messages import describe_field, printable
 from rl_training.config.train import TrainConfig
 from rl_training.errors import ConfigError
-from rl_training.experiment.config import load_config, shown_path
+from rl_training.experiment.config import list_presets, load_config, shown_path
 from rl_training.zoo.published import CurveText, PublishedCurve, checked_curve
 
 MAIN = "benchmark"
@@ -185,18 +185,38 @@ def _entry(
     if row.curve is not None and row.curve not in curves:
         known = ", ".join(curves) or "none"
         raise ConfigError(f"{where}: curve {printable(row.curve)} is not described, curves has {known}")
-    beside = home.parent / row.config
     try:
-        preset = load_config(beside if beside.is_file() else row.config)
+        preset = _preset(row.config, home)
     except ConfigError as error:
         raise ConfigError(f"{where}: config: {error}") from None
     if preset.total_timesteps > row.budget:
         raise ConfigError(f"{where}: total_timesteps {preset.total_timesteps:,} is over its budget of {row.budget:,}")
-    name = row.name or row.config.replace("\\", "/").removeprefix("configs/").removesuffix(".yaml")
+    name = row.name or _preset_name(row.config)
     name = name if RUN_NAME.fullmatch(name) and ".." not in name else Path(name).stem
     if not RUN_NAME.fullmatch(name):
         raise ConfigError(f"{where}: name: {printable(name)} has to be 1 to 50 letters, digits, '.', '_', '-' or '/'")
     return Entry(row, name, preset, curves.get(row.curve) if row.curve is not None else None)
+
+
+def _preset(config: str, home: Path) -> TrainConfig:
+    """Beside the file that names it, or packaged. The working directory has no say: a benchmark is the same anywhere,
+    and what is packaged names packaged presets only."""
+    beside = home.parent / config
+    if zoo_folder().resolve() not in home.resolve().parents and os.path.isfile(beside):
+        return load_config(beside)
+    name = _preset_name(config)
+    if ".." not in name and os.path.isfile(zoo_folder().parent / "configs" / f"{name}.yaml"):
+        return load_config(name)  # without its suffix it is never a file of the working directory
+    close = difflib.get_close_matches(name, list_presets(), n=1)
+    hint = f", did you mean {close[0]}?" if close else ""
+    raise ConfigError(
+        f"{shown_path(config)}: no such preset or file beside the manifest{hint} "
+        "(`rl-training list configs` shows the presets)"
+    )
+
+
+def _preset_name(config: str) -> str:
+    return config.replace("\\", "/").removeprefix("./").removeprefix("configs/").removesuffix(".yaml")
 
 
 def _checked(model: type[Any], raw: Any, where: str) -> Any:
