@@ -130,6 +130,9 @@ def test_a_bad_row_is_one_line_before_anything_runs(changes: dict[str, Any], mes
         ({"title": "x", "protocols": {}}, "rows: missing"),
         ({"title": "x", "protocols": {}, "rows": [3]}, "row 1: 3 is not a mapping"),
         ({"title": "x", "protocols": {}, "rows": ["gone.yaml"]}, r"row 1 \(gone.yaml\): cannot be read"),
+        ({"title": "x", "protocols": {}, "rows": ["sub/gone.yaml"]}, r"row 1 \(sub/gone.yaml\): cannot be read"),
+        ({"title": "x", "protocols": {}, "rows": [""]}, r"row 1 \(\): cannot be read, there is no such file"),
+        ({"title": "x", "protocols": {}, "rows": [".."]}, r"row 1 \(..\): cannot be read, there is no such file"),
         ({"titel": "x", "protocols": {}, "rows": [1]}, "title: missing|titel: unknown key"),
         ({"title": "x", "protocols": {"exact": ""}, "rows": [row(CARTPOLE)] * 2}, "ppo/cartpole appears twice"),
     ],
@@ -153,6 +156,13 @@ def test_own_presets_lie_beside_their_manifest(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     loaded = load_manifest(path)
     assert [(entry.name, entry.preset.num_envs) for entry in loaded.entries] == [("quick", 8), ("other", 16)]
+
+
+def test_a_row_in_a_folder_below_the_manifest_has_its_preset_beside_it(tmp_path: Path) -> None:
+    write_manifest(tmp_path / "sub", {"quick": preset()})
+    (tmp_path / "sub" / "row.yaml").write_text(json.dumps(row("quick.yaml")))
+    (entry,) = load_manifest(write_manifest(tmp_path, {}, ["sub/row.yaml"])).entries
+    assert entry.name == "quick" and entry.preset.total_timesteps == preset()["total_timesteps"]
 
 
 def test_the_working_directory_has_no_say_in_what_a_row_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,9 @@ def load_manifest(source: str | Path) -> Manifest:
     for number, raw in enumerate(text.rows, start=1):
         home, where = path, f"{name}, row {number}"
         if isinstance(raw, str):
-            home, where = path.with_name(raw), f"{name}, row {number} ({printable(raw, quoted=False)})"
+            home, where = path.parent / raw, f"{name}, row {number} ({printable(raw, quoted=False)})"
+            if not os.path.isfile(home):
+                raise ConfigError(f"{where}: cannot be read, there is no such file beside the manifest")
             raw = yaml_text.read_file(home, where).data
         entries.append(_entry(raw, home, where, text.protocols, curves))
     seen: set[str] = set()
