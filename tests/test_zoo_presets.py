@@ -135,6 +135,10 @@ def test_a_bad_row_is_one_line_before_anything_runs(changes: dict[str, Any], mes
         ({"title": "x", "protocols": {}, "rows": [".."]}, r"row 1 \(..\): cannot be read, there is no such file"),
         ({"titel": "x", "protocols": {}, "rows": [1]}, "title: missing|titel: unknown key"),
         ({"title": "x", "protocols": {"exact": ""}, "rows": [row(CARTPOLE)] * 2}, "ppo/cartpole appears twice"),
+        (
+            {"title": "x", "protocols": {"exact": ""}, "rows": [row(CARTPOLE, name=name) for name in ("a/b", "a-b")]},
+            "row 2: a-b has the same run directories as a/b, give one of them another name",
+        ),
     ],
 )
 def test_a_bad_manifest_is_one_line(text: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -142,6 +146,18 @@ def test_a_bad_manifest_is_one_line(text: dict[str, Any], message: str, tmp_path
     path.write_text(json.dumps(text))
     with pytest.raises(ConfigError, match=message):
         load_manifest(path)
+
+
+def test_a_row_name_is_1_to_50_characters_that_are_a_path_below_any_folder(tmp_path: Path) -> None:
+    def load(name: str) -> str:
+        return load_manifest(write_manifest(tmp_path, {}, [row(CARTPOLE, name=name)])).entries[0].name
+
+    for good in ("x", "_x", "a.b/c-d", "0" * 50):
+        assert load(good) == good
+    for bad in ("0" * 51, "a/../b", "..", "-x", "a//b", "a/", "/a", "a b/c", "ä"):
+        with pytest.raises(ConfigError, match=r"row 1: name: .* has to be 1 to 50 letters, .* each part") as caught:
+            load(bad)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("share", ["0", "-0.5", "1.5", "nan"])

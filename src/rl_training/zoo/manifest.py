@@ -23,7 +23,9 @@ from rl_training.experiment.config import list_presets, load_config, shown_path
 from rl_training.zoo.published import CurveText, PublishedCurve, checked_curve
 
 MAIN = "benchmark"
-RUN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,50}")
+PART = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
+ROW_NAME = re.compile(rf"{PART}(/{PART})*")  # also the path of files that are kept of a row, so no part is `..`
+LONGEST_NAME = 50  # with a seed behind it, it has to fit into a run's name
 
 
 class Row(StrictModel):
@@ -66,6 +68,11 @@ class Entry:
     @property
     def algorithm(self) -> str:
         return self.preset.algo
+
+    @property
+    def run_prefix(self) -> str:
+        """What the names of its run directories begin with."""
+        return self.name.replace("/", "-")
 
     @cached_property
     def environment(self) -> str:
@@ -125,7 +132,7 @@ def load_manifest(source: str | Path) -> Manifest:
         protocols, curves = (whole.protocols, whole.curves) if whole is not None else (None, {})
         entry = _entry(document.data, path, name, protocols, curves)
         title = f"{entry.algorithm} on {entry.environment}"
-        return Manifest(entry.name.replace("/", "-"), title, "", protocols or {}, (entry,), curves)
+        return Manifest(entry.run_prefix, title, "", protocols or {}, (entry,), curves)
     text = _checked(ManifestText, document.data, name)
     curves = {key: _curve(str(key), raw, name, text.protocols) for key, raw in text.curves.items()}
     entries = []
@@ -137,11 +144,12 @@ def load_manifest(source: str | Path) -> Manifest:
                 raise ConfigError(f"{where}: cannot be read, there is no such file beside the manifest")
             raw = yaml_text.read_file(home, where).data
         entries.append(_entry(raw, home, where, text.protocols, curves))
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
     for number, entry in enumerate(entries, start=1):
-        if entry.name in seen:
-            raise ConfigError(f"{name}, row {number}: {entry.name} appears twice, give one of them another name")
-        seen.add(entry.name)
+        if (other := seen.get(entry.run_prefix)) is not None:
+            problem = "appears twice" if other == entry.name else f"has the same run directories as {other}"
+            raise ConfigError(f"{name}, row {number}: {entry.name} {problem}, give one of them another name")
+        seen[entry.run_prefix] = entry.name
     short = path.parent.name if path.stem == MAIN else path.stem
     return Manifest(short, text.title, text.about, text.protocols, tuple(entries), curves)
 
@@ -194,10 +202,18 @@ def _entry(
     if preset.total_timesteps > row.budget:
         raise ConfigError(f"{where}: total_timesteps {preset.total_timesteps:,} is over its budget of {row.budget:,}")
     name = row.name or _preset_name(row.config)
-    name = name if RUN_NAME.fullmatch(name) and ".." not in name else Path(name).stem
-    if not RUN_NAME.fullmatch(name):
-        raise ConfigError(f"{where}: name: {printable(name)} has to be 1 to 50 letters, digits, '.', '_', '-' or '/'")
+    if row.name is None and not _is_name(name):
+        name = Path(name).stem  # a preset that is somewhere else
+    if not _is_name(name):
+        raise ConfigError(
+            f"{where}: name: {printable(name)} has to be 1 to {LONGEST_NAME} letters, digits, '.', '_', '-' or '/', "
+            "and each part of it begins with a letter, a digit or '_'"
+        )
     return Entry(row, name, preset, curves.get(row.curve) if row.curve is not None else None)
+
+
+def _is_name(name: str) -> bool:
+    return len(name) <= LONGEST_NAME and ROW_NAME.fullmatch(name) is not None
 
 
 def _preset(config: str, home: Path) -> TrainConfig:

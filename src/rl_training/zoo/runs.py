@@ -44,7 +44,7 @@ class Job:
 
     @property
     def run_name(self) -> str:
-        return self.entry.name.replace("/", "-") + f"-seed{self.seed}"
+        return f"{self.entry.run_prefix}-seed{self.seed}"
 
     @property
     def run_dir(self) -> Path:
