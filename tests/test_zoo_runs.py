@@ -108,6 +108,25 @@ def test_a_finished_run_without_a_good_checkpoint_cannot_be_scored(tmp_path: Pat
         train_and_score(job)
 
 
+def test_a_score_without_its_numbers_is_none_and_is_made_again(tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, {"quick": preset()})
+    job = job_of(manifest)
+    train_and_score(job)
+    score = stored_score(job)
+    assert score is not None
+    for damaged in (
+        {key: value for key, value in score.items() if key != "mean_return"},
+        score | {"mean_return": None},
+        {key: value for key, value in score.items() if key != "wall_seconds"},
+    ):
+        (job.run_dir / "score.json").write_text(json.dumps(damaged))
+        assert stored_score(job) is None
+    outcome = call("zoo", "table", manifest, "--seeds", 1, "--output-dir", tmp_path / "runs", "--json")
+    assert outcome.code == 0 and outcome.json[0]["seeds"] == 0, outcome.err
+    train_and_score(job)
+    assert stored_score(job) == score
+
+
 @pytest.mark.parametrize("changes", [{"eval_episodes": 10}, {}])
 def test_a_run_that_another_process_has_is_not_set_aside(
     changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

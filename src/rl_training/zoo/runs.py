@@ -23,6 +23,7 @@ EPISODES, FIRST_SEED = 100, 10_000
 # What differs between two runs of one preset, or is what `auto` came to, and says nothing about the preset.
 PER_RUN = ("seed", "run_name", "output_dir", "threads", "device", "compile", "vector_backend")
 SCORE, FAILURE = "score.json", ".failure.json"
+SCORE_NUMBERS = ("mean_return", "env_steps", "wall_seconds")  # what a table cannot do without
 PATIENCE_SECONDS = 60.0
 
 Score = dict[str, Any]
@@ -102,7 +103,9 @@ def stored_score(job: Job) -> Score | None:
         score = read_json(job.run_dir / SCORE)
     except CheckpointError:
         return None  # none yet, or torn by a power cut: it is made again from the run
-    return score if isinstance(score, dict) and same_settings(score.get("settings", {}), job.entry.preset) else None
+    if not isinstance(score, dict) or not all(isinstance(score.get(key), (int, float)) for key in SCORE_NUMBERS):
+        return None  # edited, or of another version: made again too
+    return score if same_settings(score.get("settings", {}), job.entry.preset) else None
 
 
 def stored_failure(job: Job) -> str | None:
