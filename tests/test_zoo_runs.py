@@ -204,6 +204,16 @@ def test_one_row_that_fails_costs_itself_only(tmp_path: Path) -> None:
     assert stored_failure(job_of(manifest)) is None and stored_score(job_of(manifest)) is not None
 
 
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_runs_that_cannot_be_made_where_they_should_be_are_one_line(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("somebody's")
+    manifest = write_manifest(tmp_path, {"quick": preset()})
+    outcome = call("zoo", "run", manifest, "--seeds", 1, "--output-dir", tmp_path / place)
+    assert outcome.code == 2 and outcome.err.count("\n") == 1, outcome.err
+    assert outcome.err.startswith(f"error: --output-dir {tmp_path / place}: runs cannot be made there (")
+    assert (tmp_path / "file").read_text() == "somebody's"
+
+
 def test_a_failure_is_told_without_the_folder_of_all_runs(tmp_path: Path) -> None:
     job = job_of(write_manifest(tmp_path, {"quick": preset()}))
     note_failure(job, f"{job.run_dir}/checkpoints/step-000000000100: damaged")

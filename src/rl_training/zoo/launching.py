@@ -16,7 +16,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol
 
-from rl_training.errors import RLTrainingError
+from rl_training.errors import ConfigError, RLTrainingError
+from rl_training.runtime.durable_files import one_line
 from rl_training.runtime.metric_lines import reason
 from rl_training.runtime.stopping import StopSignals
 from rl_training.zoo.runs import Job, Stopped, is_done, note_failure, train_and_score
@@ -57,8 +58,13 @@ def launch(jobs: Sequence[Job], workers: int, display: Display) -> Outcome:
     if not waiting:
         return Outcome({}, False)
     log = Path(waiting[0].output_dir) / LOG
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.touch()
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.touch()
+    except OSError as error:
+        raise ConfigError(
+            f"--output-dir {log.parent}: runs cannot be made there ({one_line(error.strerror)}); choose another folder"
+        ) from None
     failures: dict[str, str] = {}
     team = [_hire(log) for _ in range(min(workers, len(waiting)))]
     try:
