@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import signal
+import threading
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,8 @@ from rl_training.experiment.config import save_config
 from rl_training.runtime.checkpoint import list_checkpoints, read_manifest
 from rl_training.runtime.metric_lines import read_metrics, without_wall_clock
 from rl_training.runtime.run_directory import create_run_directory, run_status
-from rl_training.zoo import runs
+from rl_training.zoo import launching, runs
+from rl_training.zoo.display import JobsDisplay
 from rl_training.zoo.manifest import load_manifest
 from rl_training.zoo.runs import Job, Stopped, is_done, note_failure, stored_failure, stored_score, train_and_score
 from zoo_helpers import STEPS, install_env, preset, row, write_manifest
@@ -220,6 +224,56 @@ def test_a_failure_is_told_without_the_folder_of_all_runs(tmp_path: Path) -> Non
     assert stored_failure(job) == f"{job.run_name}/checkpoints/step-000000000100: damaged"
 
 
+class FakeProcess:
+    """Still counts as alive, as a process does that dies a moment after it was looked at."""
+
+    exitcode = -9
+
+    def is_alive(self) -> bool:
+        return True
+
+    def join(self, timeout: float | None = None) -> None: ...
+    def terminate(self) -> None: ...
+
+
+def fake_worker(*, dead: bool) -> Any:
+    ours, theirs = Pipe()
+
+    def serve() -> None:
+        with theirs, contextlib.suppress(EOFError):
+            while True:
+                theirs.recv()
+                theirs.send(("done", None))
+
+    if dead:
+        theirs.close()
+    else:
+        threading.Thread(target=serve, daemon=True).start()
+    return launching.Worker(FakeProcess(), ours)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("alive_from", "failed"), [(1, 0), (99, 2)])
+def test_a_worker_that_dies_before_it_gets_a_job_is_replaced_or_costs_that_job_only(
+    alive_from: int, failed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, number = write_manifest(tmp_path, {"quick": preset()}), itertools.count()
+    jobs = [job_of(manifest, seed) for seed in (0, 1)]
+    monkeypatch.setattr(launching, "_hire", lambda log: fake_worker(dead=next(number) < alive_from))
+    with JobsDisplay(jobs, 0, enabled=False) as display:
+        outcome = launching.launch(jobs, 1, display)
+    assert len(outcome.failures) == failed and display.done == 2 - failed and not outcome.stopped
+    assert all(why == "its process ended with code -9" for why in outcome.failures.values())
+
+
+def test_a_worker_that_died_as_it_is_asked_to_stop_fails_its_job_and_not_the_benchmark(tmp_path: Path) -> None:
+    job, failures, worker = job_of(write_manifest(tmp_path, {"quick": preset()})), {}, fake_worker(dead=True)
+    with JobsDisplay([job], 0, enabled=False) as display, worker.pipe:
+        display.begin(job)
+        worker.job = job
+        launching._ask_to_stop([worker], display, failures)
+    assert failures == {job.run_name: "its process ended with code -9"} and worker.job is None
+
+
 @pytest.mark.parametrize(("number", "seeds"), [(signal.SIGKILL, 2), (signal.SIGTERM, 1)])
 def test_killed_at_any_moment_and_started_again_it_gives_the_same_table(
     number: int, seeds: int, tmp_path: Path
@@ -255,8 +309,6 @@ def test_display_tells_what_runs_how_far_and_how_long(tmp_path: Path) -> None:
     import io
 
     from rich.console import Console
-
-    from rl_training.zoo.display import JobsDisplay
 
     manifest = write_manifest(tmp_path, {"quick": preset()}, [row("quick.yaml"), row("quick.yaml", name="again")])
     jobs = [Job(entry, seed, str(tmp_path)) for entry in load_manifest(manifest).entries for seed in (0, 1)]

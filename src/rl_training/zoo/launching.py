@@ -72,11 +72,9 @@ def launch(jobs: Sequence[Job], workers: int, display: Display) -> Outcome:
             while any(worker.job for worker in team) or (waiting and not signals.requested):
                 for place, worker in enumerate(team):
                     if worker.job is None and waiting and not signals.requested:
-                        if not worker.process.is_alive():
-                            worker = team[place] = _hire(log)
-                        worker.job = waiting.popleft()
-                        display.begin(worker.job)
-                        worker.pipe.send(worker.job)
+                        job = waiting.popleft()
+                        display.begin(job)
+                        team[place] = _hand_over(job, worker, log)
                 for ready in connection.wait([worker.pipe for worker in team if worker.job], TICK_SECONDS):
                     _listen(next(worker for worker in team if worker.pipe is ready), display, failures)
                 display.tick()
@@ -98,6 +96,25 @@ def _hire(log: Path) -> Worker:
     process.start()
     theirs.close()  # or its end would never be seen
     return Worker(process, ours)
+
+
+def _hand_over(job: Job, worker: Worker, log: Path) -> Worker:
+    """The worker that has the job now: another one where this has died, which a job not begun has no part in."""
+    if not worker.process.is_alive() or not _tell(worker, job):
+        worker.pipe.close()
+        worker = _hire(log)
+        _tell(worker, job)  # should this one be dead too, `_listen` finds the end of its pipe: the job has failed
+    worker.job = job
+    return worker
+
+
+def _tell(worker: Worker, what: Job | str) -> bool:
+    """Whether it could be said: a worker may die at any moment, that it was alive before says nothing."""
+    try:
+        worker.pipe.send(what)
+    except OSError:
+        return False
+    return True
 
 
 def _listen(worker: Worker, display: Display, failures: dict[str, str]) -> None:
@@ -122,7 +139,7 @@ def _ask_to_stop(team: list[Worker], display: Display, failures: dict[str, str])
     """Through the pipe: whoever pressed Ctrl-C may have reached the workers too, and a second signal would not save."""
     for worker in team:
         if worker.job is not None:
-            worker.pipe.send("stop")
+            _tell(worker, "stop")  # of a dead one `_listen` hears next
     deadline = monotonic() + GRACE_SECONDS
     while any(worker.job for worker in team) and monotonic() < deadline:
         for ready in connection.wait([worker.pipe for worker in team if worker.job], TICK_SECONDS):
