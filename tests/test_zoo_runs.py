@@ -20,6 +20,7 @@ from rl_training.runtime.checkpoint import list_checkpoints, read_manifest
 from rl_training.runtime.metric_lines import read_metrics, without_wall_clock
 from rl_training.runtime.run_directory import create_run_directory, run_status
 from rl_training.zoo import launching, runs
+from rl_training.zoo.curves import read_curve
 from rl_training.zoo.display import JobsDisplay
 from rl_training.zoo.manifest import load_manifest
 from rl_training.zoo.runs import Job, Stopped, is_done, note_failure, stored_failure, stored_score, train_and_score
@@ -159,6 +160,31 @@ def test_a_checkpoint_of_other_settings_is_neither_scored_nor_gone_on_with(stop:
     with pytest.raises(CheckpointError, match=r"step-\d+: trained with other settings .*; move .* away"):
         train_and_score(now)
     assert stored_score(now) is None and list_checkpoints(job.run_dir) == steps
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b'{"kind": "eval", "env_st',
+        b"\x00\xff\xfe",
+        b"[1, 2]",
+        b"[" * 99_999,
+        b'{"kind": "eval", "eval_mean_return": 3}',
+        b'{"kind": "eval", "env_steps": "x", "eval_mean_return": 3}',
+        b'{"kind": "train", "wall_seconds": [1]}',
+    ],
+)
+def test_a_damaged_line_of_metrics_costs_itself_only(damaged: bytes, tmp_path: Path) -> None:
+    lines = [
+        b'{"kind": "eval", "env_steps": 10, "eval_mean_return": 1.0}',
+        damaged,
+        b'{"kind": "train", "env_steps": 20, "wall_seconds": 4.0}',
+        b'{"kind": "eval", "env_steps": 20, "eval_mean_return": 2.0}',
+        b'{"kind": "eval", "env_steps": 30, "eval_mea',  # torn by a kill
+    ]
+    (tmp_path / "metrics.jsonl").write_bytes(b"\n".join(lines))
+    curve = read_curve(tmp_path)
+    assert curve.steps.tolist() == [10, 20] and curve.returns.tolist() == [1, 2] and curve.seconds.tolist() == [0, 4]
 
 
 def test_a_part_of_the_budget_is_the_beginning_of_the_whole_run(tmp_path: Path) -> None:

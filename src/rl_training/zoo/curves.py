@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.runtime.metric_lines import read_metrics
+from rl_training.runtime.metric_lines import METRICS_FILE
 
 Numbers = NDArray[np.float64]
 
@@ -46,16 +49,35 @@ def read_curve(run_dir: Path) -> Curve:
     returns: list[float] = []
     seconds: list[float] = []
     clock = 0.0
-    for line in read_metrics(run_dir):
-        if line.get("kind") == "train":
-            clock = float(line.get("wall_seconds") or clock)
-        elif line.get("kind") == "eval" and line.get("eval_mean_return") is not None:
-            step = float(line["env_steps"])
-            if not steps or step > steps[-1]:
-                steps.append(step)
-                returns.append(float(line["eval_mean_return"]))
-                seconds.append(clock)
+    for line in _lines(run_dir):
+        try:
+            if line.get("kind") == "train":
+                clock = float(line.get("wall_seconds") or clock)
+            elif line.get("kind") == "eval" and line.get("eval_mean_return") is not None:
+                step, value = float(line["env_steps"]), float(line["eval_mean_return"])
+                if not steps or step > steps[-1]:
+                    steps.append(step)
+                    returns.append(value)
+                    seconds.append(clock)
+        except (KeyError, TypeError, ValueError):
+            continue  # damaged, and JSON all the same
     return Curve(np.array(steps), np.array(returns), np.array(seconds))
+
+
+def _lines(run_dir: Path) -> Iterator[dict[str, Any]]:
+    """The lines that can be read. `read_metrics` refuses a stream that is damaged in its middle; a table of many runs
+    is worth more than one evaluation of one of them."""
+    path = run_dir / METRICS_FILE
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for raw in file:
+            try:
+                line = json.loads(raw)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(line, dict):
+                yield line
 
 
 def on_grid(curves: list[Curve], points: int = 200) -> tuple[Numbers, Numbers]:
