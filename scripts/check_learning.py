@@ -16,10 +16,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from rl_training.errors import RLTrainingError
+from rl_training.errors import ConfigError, RLTrainingError
 from rl_training.zoo.display import JobsDisplay
 from rl_training.zoo.launching import launch
-from rl_training.zoo.manifest import list_manifests, load_manifest
+from rl_training.zoo.manifest import Manifest, list_manifests, load_manifest
 from rl_training.zoo.report import KEPT, write_report
 from rl_training.zoo.results import gather
 from rl_training.zoo.runs import Job, is_done
@@ -31,16 +31,11 @@ REPORTS = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
 def main() -> int:
     arguments = parse_arguments()
     manifests = [load_manifest(name) for name in list_manifests()]
-    names = {entry.name for manifest in manifests for entry in manifest.entries}
-    if unknown := sorted(set(arguments.only or ()) - names):
-        sys.exit(f"--only {unknown[0]}: no such row in the zoo")
+    rows = tuple(entry for manifest in manifests for entry in manifest.entries)
     # A report is of all rows, those that take hours too; what is trained is what was asked for.
-    chosen = [
-        entry
-        for manifest in manifests
-        for entry in manifest.entries
-        if (entry.name in arguments.only if arguments.only else arguments.long or not entry.row.long)
-    ]
+    chosen = Manifest("the zoo", "", "", {}, rows, {}).select(arguments.only or (), long=arguments.long)
+    if not chosen:  # or nothing would count as every row
+        raise ConfigError(f"--only {arguments.only[0]}: all of these rows take hours; --long includes them")
     if not arguments.table:
         jobs = [Job(entry, seed, arguments.output_dir) for entry in chosen for seed in range(arguments.seeds)]
         ahead = [job for job in jobs if not is_done(job)]
@@ -61,18 +56,23 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", help="preset to run; repeat for several")
+    parser.add_argument("--only", action="append", help="row, algorithm or env word to run; repeat for several")
     parser.add_argument("--seeds", type=int, default=5, help="seeds 0 to N-1")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each")
     parser.add_argument("--long", action="store_true", help="include the rows that take hours")
     parser.add_argument("--table", action="store_true", help="train nothing, show what is there")
     parser.add_argument("--write", action="store_true", help="write the reports to docs/benchmarks/")
     parser.add_argument("--output-dir", default="runs/learning")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    for option in ("seeds", "jobs"):
+        if getattr(arguments, option) < 1:
+            raise ConfigError(f"--{option}: {getattr(arguments, option)} has to be at least 1")
+    return arguments
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
     except RLTrainingError as error:
-        sys.exit(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

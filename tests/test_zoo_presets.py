@@ -15,6 +15,7 @@ from cli_helpers import call
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import list_presets, load_config
 from rl_training.experiment.registry import algorithm_names, get_spec
+from rl_training.zoo.launching import Outcome
 from rl_training.zoo.manifest import list_manifests, load_manifest, zoo_folder
 from zoo_helpers import preset, row, write_manifest
 
@@ -234,7 +235,32 @@ def test_scripts_are_thin_calls_on_the_same_code(
     assert run_script(learning, *words, monkeypatch=monkeypatch) == 1, "no row passes without a run"
     table = capsys.readouterr().out
     assert table.count("0 of 5 seeds") == 2 and "| sac/lunarlander_continuous |" in table
-    assert "no such row" in str(run_script(learning, "--only", "ppo/cartpoel", monkeypatch=monkeypatch))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--only", "ppo/cartpoel"), "--only ppo/cartpoel: no such row in the zoo, did you mean ppo/cartpole?"),
+        (("--only", "pong_atari"), "--only pong_atari: all of these rows take hours; --long includes them"),
+        (("--jobs", "0"), "--jobs: 0 has to be at least 1"),
+        (("--seeds", "0", "--table"), "--seeds: 0 has to be at least 1"),
+        (("--seeds", "-3"), "--seeds: -3 has to be at least 1"),
+    ],
+)
+def test_what_check_learning_cannot_do_is_one_line(
+    words: tuple[str, ...],
+    message: str,
+    project_root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # Should it be taken all the same: no run is begun here.
+    monkeypatch.setattr("rl_training.zoo.launching.launch", lambda *_: Outcome({}, True))
+    script = project_root / "scripts" / "check_learning.py"
+    assert run_script(script, *words, monkeypatch=monkeypatch) == 2
+    assert capsys.readouterr().err == f"error: {message}\n"
 
 
 def test_readme_names_the_layout_and_the_commands(project_root: Path) -> None:
