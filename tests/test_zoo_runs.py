@@ -224,7 +224,7 @@ def test_one_row_that_fails_costs_itself_only(tmp_path: Path) -> None:
     assert outcome.code == 1, outcome.err
     assert outcome.err.splitlines()[-1].startswith("error: missing-seed0 failed: ") and "and 1 more" in outcome.err
     verdicts = {line["name"]: line["verdict"] for line in outcome.json}
-    assert verdicts["quick"] == "pass"
+    assert verdicts["quick"].startswith("pass")
     assert "seed 0 failed" in verdicts["missing"] and "NoSuchEnv" in verdicts["missing"]
     assert verdicts["deadly"] == "0 of 1 seeds; seed 0 failed: its process ended with code 13"
     # It is remembered, and forgotten once the row works.
@@ -328,7 +328,7 @@ def test_killed_at_any_moment_and_started_again_it_gives_the_same_table(
         assert lines_of(job_of(manifest, seed)) == lines_of(job_of(manifest, seed, runs="whole"))
     whole = call("zoo", "table", manifest, "--seeds", seeds, "--output-dir", tmp_path / "whole", "--json")
     assert without_clock(outcome.json) == without_clock(whole.json)
-    assert outcome.json[0]["verdict"] == "pass"
+    assert outcome.json[0]["verdict"].startswith("pass")
 
 
 def test_display_tells_what_runs_how_far_and_how_long(tmp_path: Path) -> None:

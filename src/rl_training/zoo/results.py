@@ -24,9 +24,7 @@ from rl_training.runtime.durable_files import atomic_write_text, read_json
 from rl_training.runtime.run_directory import is_run_directory, open_run_directory
 from rl_training.zoo.curves import Curve, read_curve
 from rl_training.zoo.manifest import Entry
-from rl_training.zoo.runs import Job, same_settings, settings, stored_failure, stored_score
-
-SCORE_KEYS = ("mean_return", "env_steps", "wall_seconds")
+from rl_training.zoo.runs import SCORE_NUMBERS, Job, same_settings, settings, stored_failure, stored_score
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ def of_run(job: Job) -> Result | None:
     if score is None and not same_settings(job.run_dir / "config.yaml", job.entry.preset):
         return None if failure is None else Result(_curve([]), failure=failure)
     if score is not None:
-        score = {key: float(score[key]) for key in SCORE_KEYS}
+        score = {key: float(score[key]) for key in SCORE_NUMBERS}
     curve, steps = read_curve(job.run_dir), _env_steps(job.run_dir)
     return Result(curve, steps, score, _versions(job.run_dir), this_machine(), failure)
 
@@ -146,7 +144,7 @@ def load(entry: Entry, folder: Path) -> dict[int, Result]:
 def _from_json(data: dict[str, Any]) -> Result:
     score = data["score"]
     if score is not None:
-        score = {key: float(score[key]) for key in SCORE_KEYS}
+        score = {key: float(score[key]) for key in SCORE_NUMBERS}
     return Result(_curve(data["curve"]), int(data["env_steps"]), score, data["versions"], data.get("machine"))
 
 
