@@ -203,7 +203,8 @@ def test_a_part_of_the_budget_is_the_beginning_of_the_whole_run(tmp_path: Path) 
     assert line["verdict"] == "at 50% of the budget" and line["env_steps"] == STEPS // 2
     assert line["median"] == evaluations[0][-1]["eval_mean_return"]
     written = call("zoo", "table", manifest, "--budget-fraction", 0.5, "--write", tmp_path / "out", *options)
-    assert written.code == 0 and (tmp_path / "out" / "zoo-test-env-vote-v0.png").is_file(), "a part has a curve too"
+    picture = tmp_path / "out" / "first-0.5" / "zoo-test-env-vote-v0.png"
+    assert written.code == 0 and picture.is_file(), "a part has a curve too"
     (line,) = call("zoo", "table", manifest, *options).json
     assert line["verdict"] == f"0 of 1 seeds, 1 under way at {STEPS // 2:,} of {STEPS:,} steps"
     # The same run goes on to its end, as if it had not been stopped.
