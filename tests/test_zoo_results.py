@@ -61,6 +61,16 @@ def test_a_report_made_anew_without_its_runs_is_the_same(entry: Entry, tmp_path:
     assert write(tmp_path, tmp_path / "nowhere") == "0 of 3 seeds", "it was the kept results that told"
 
 
+def test_a_table_is_shown_from_kept_results_alone(entry: Entry, tmp_path: Path) -> None:
+    finish(entry, 0, tmp_path / "runs", 500.0)
+    write(tmp_path, tmp_path / "runs", seeds=1)
+    command = ("zoo", "table", tmp_path / "tiny.yaml", "--seeds", 1, "--output-dir", tmp_path / "nowhere", "--json")
+    (line,) = call(*command, "--results", tmp_path / "out" / "results").json
+    assert line["scores"] == [500.0] and call(*command).json[0]["scores"] == []
+    missing = call(*command, "--results", tmp_path / "no_such")
+    assert missing.code == 2 and "no_such: no such folder" in missing.err and missing.err.count("\n") == 1
+
+
 def test_seeds_may_come_from_several_machines(entry: Entry, tmp_path: Path) -> None:
     for seed in (0, 1):
         finish(entry, seed, tmp_path / "one", 500.0)

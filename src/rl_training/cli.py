@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from rl_training._version import __version__
 from rl_training.command_line import output
+from rl_training.command_line.checking import check as check_command
 from rl_training.command_line.listing import lists
 from rl_training.command_line.options import (
     FIRST_SEED,
@@ -30,7 +31,6 @@ from rl_training.command_line.options import (
     TotalTimesteps,
     Which,
 )
-from rl_training.command_line.zoo import check as check_command
 from rl_training.command_line.zoo import zoo
 from rl_training.errors import ConfigError, RLTrainingError
 

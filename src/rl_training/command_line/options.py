@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from rl_training.errors import ConfigError
+
 RUNS = Path("runs")
 FIRST_SEED = 10_000
 
@@ -43,3 +45,8 @@ Checkpoint = Annotated[
 TotalTimesteps = Annotated[
     int | None, typer.Option("--total-timesteps", help="Env steps of the whole run.", show_default=False)
 ]
+
+
+def check_fraction(fraction: float) -> None:
+    if not 0 < fraction <= 1:
+        raise ConfigError(f"--budget-fraction: {fraction:g} has to be above 0 and at most 1")

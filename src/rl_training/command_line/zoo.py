@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training.command_line.options import Json, Quiet
+from rl_training.command_line.options import Json, Quiet, check_fraction
 from rl_training.command_line.output import print_json, print_text, show, stdout_reserved, table
 from rl_training.errors import ConfigError, RLTrainingError
 
 if TYPE_CHECKING:
     from rl_training.zoo.manifest import Entry, Manifest
-    from rl_training.zoo.results import Results
 
 RUNS = Path("runs/zoo")
 EXIT_RESUMABLE = 75
@@ -38,6 +36,12 @@ Fraction = Annotated[
     typer.Option("--budget-fraction", metavar="SHARE", help="Only this share of each budget, from its beginning."),
 ]
 OutputDir = Annotated[Path, typer.Option("--output-dir", help="Where the run directories are.")]
+Kept = Annotated[
+    Path | None,
+    typer.Option(
+        "--results", metavar="DIR", help="`results` of a report, for seeds whose runs are not here.", show_default=False
+    ),
+]
 
 
 @zoo.command("list")
@@ -126,13 +130,15 @@ def run_zoo(
     from rl_training.zoo.display import JobsDisplay
     from rl_training.zoo.launching import launch
     from rl_training.zoo.results import gather
+    from rl_training.zoo.table import make_table
 
     with (
         stdout_reserved(as_json),
         JobsDisplay(ahead, len(all_jobs) - len(ahead), enabled=False if quiet else None) as display,
     ):
         outcome = launch(ahead, jobs, display)
-    _show_table(loaded, entries, gather(entries, seeds, str(output_dir)), seeds, fraction, as_json)
+    made = make_table(entries, gather(entries, seeds, str(output_dir)), seeds, fraction)
+    _show_table(loaded.title, made, seeds, as_json)
     if outcome.stopped:
         typer.echo("stopped and saved; the same command goes on", err=True)
         raise typer.Exit(EXIT_RESUMABLE)
@@ -153,16 +159,23 @@ def table_zoo(
     write: Annotated[
         Path | None, typer.Option("--write", metavar="DIR", help="Write Markdown, CSV, JSON and pictures there.")
     ] = None,
+    kept: Kept = None,
     as_json: Json = False,
 ) -> None:
     """What the seeds reached: mean, IQM with interval, time to the floor, reference and verdict. Trains nothing."""
     loaded, entries = _selected(manifest, only, long, fraction)
 
+    _check_kept(kept)
+
     from rl_training.zoo.report import KEPT, write_report
     from rl_training.zoo.results import gather
+    from rl_training.zoo.table import make_table
 
-    results = gather(entries, seeds, str(output_dir), None if write is None else write / KEPT)
-    made = _show_table(loaded, entries, results, seeds, fraction, as_json)
+    if kept is None and write is not None:
+        kept = write / KEPT
+    results = gather(entries, seeds, str(output_dir), kept)
+    made = make_table(entries, results, seeds, fraction)
+    _show_table(loaded.title, made, seeds, as_json)
     if write is not None:
         for path in write_report(loaded, entries, made, results, seeds, write, fraction):
             typer.echo(f"wrote {path}", err=True)
@@ -176,21 +189,12 @@ def bands_zoo(
     only: Only = None,
     budget_fraction: Fraction = 1.0,
     output_dir: OutputDir = RUNS,
-    kept: Annotated[
-        Path | None,
-        typer.Option(
-            "--results",
-            metavar="DIR",
-            help="`results` of a report, for seeds whose runs are not here.",
-            show_default=False,
-        ),
-    ] = None,
+    kept: Kept = None,
     as_json: Json = False,
 ) -> None:
     """Make the bands that `check` uses, of every row whose seeds all got that far; remove those of older settings."""
     _, entries = _selected(manifest, only, True, budget_fraction)
-    if kept is not None and not kept.is_dir():
-        raise ConfigError(f"--results {kept}: no such folder; `zoo table --write DIR` makes DIR/results")
+    _check_kept(kept)
 
     from rl_training.zoo.band import make_band, remove_outdated, save_band
     from rl_training.zoo.report import curves_of
@@ -211,41 +215,6 @@ def bands_zoo(
         print_text("\n".join([*(f"wrote {path}" for path in written), f"{len(written)} of {len(entries)} rows"]))
 
 
-def check(
-    preset: Annotated[str, typer.Argument(metavar="PRESET", help="Such as ppo/cartpole.", show_default=False)],
-    budget_fraction: Annotated[
-        float, typer.Option("--budget-fraction", metavar="SHARE", help="Stop after this share of the preset's steps.")
-    ] = 1.0,
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="One that the band was not made from, unless said.")
-    ] = None,
-    band: Annotated[Path | None, typer.Option("--band", help="A band file of your own.", show_default=False)] = None,
-    output_dir: Annotated[Path, typer.Option("--output-dir", help="Where the run directory is made.")] = Path("runs"),
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """Train a preset and fail (exit code 1) when its learning curve leaves the band of the stored seeds."""
-    check_fraction(budget_fraction)
-
-    from rl_training.zoo.checking import check_preset
-
-    with stdout_reserved(as_json):
-        result = check_preset(
-            preset,
-            seed=seed,
-            fraction=budget_fraction,
-            output_dir=str(output_dir),
-            band_file=band,
-            show=False if quiet else None,
-        )
-    if as_json:
-        print_json(result.summary())
-    if not result.verdict.passed:
-        raise RLTrainingError(result.sentence())
-    if not as_json:
-        print_text(result.sentence())
-
-
 def _selected(manifest: str, only: list[str] | None, long: bool, fraction: float) -> tuple[Manifest, tuple[Entry, ...]]:
     """Everything that can be wrong with what was asked for is told here, before torch is imported."""
     from rl_training.zoo.manifest import load_manifest
@@ -259,33 +228,27 @@ def _selected(manifest: str, only: list[str] | None, long: bool, fraction: float
     return loaded, entries
 
 
-def check_fraction(fraction: float) -> None:
-    if not 0 < fraction <= 1:
-        raise ConfigError(f"--budget-fraction: {fraction:g} has to be above 0 and at most 1")
+def _check_kept(kept: Path | None) -> None:
+    if kept is not None and not kept.is_dir():
+        raise ConfigError(f"--results {kept}: no such folder; `zoo table --write DIR` makes DIR/results")
 
 
-def _show_table(
-    manifest: Manifest,
-    entries: tuple[Entry, ...],
-    results: Mapping[str, Results],
-    seeds: int,
-    fraction: float,
-    as_json: bool,
-) -> list[dict[str, Any]]:
-    from rl_training.zoo.comparison import COLUMNS as COMPARED
-    from rl_training.zoo.comparison import HEADING, comparison_rows
-    from rl_training.zoo.table import COLUMNS, NARROW, cells, make_table
+def _show_table(title: str, made: list[dict[str, Any]], seeds: int, as_json: bool) -> None:
+    from rl_training.zoo.comparison import COMPARED, HEADING, comparison_rows
+    from rl_training.zoo.table import COLUMNS, NARROW, cells
 
-    made = make_table(entries, results, seeds, fraction)
     if as_json:
         print_json(made)
-    else:
-        print_text(f"{manifest.title}, {seeds} seeds")
-        places = [COLUMNS.index(column) for column in NARROW]
-        # The source of a reference is in `zoo list MANIFEST`.
-        rows = [[text[place].partition(" (")[0] for place in places] for text in map(cells, made)]
-        show(table(NARROW, rows, NARROW[1:6]))
-        if against := comparison_rows(made):
-            print_text(HEADING)
-            show(table(COMPARED, against, COMPARED[1:-1]))
-    return made
+        return
+    print_text(f"{title}, {seeds} seeds")
+    places = [(COLUMNS.index(column), column) for column in NARROW]
+    rows = [[_shortened(text[place], column) for place, column in places] for text in map(cells, made)]
+    show(table(NARROW, rows, NARROW[1:6]))
+    if against := comparison_rows(made):
+        print_text(HEADING)
+        show(table(COMPARED, against, COMPARED[1:-1]))
+
+
+def _shortened(text: str, column: str) -> str:
+    """The source of a reference is in `zoo list MANIFEST`."""
+    return text.partition(" (")[0] if column == "reference" else text

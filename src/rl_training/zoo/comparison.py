@@ -18,7 +18,7 @@ STEPS = (
     20_000, 50_000, 100_000, 150_000, 200_000, 300_000, 400_000, 500_000, 750_000, 1_000_000, 1_500_000, 2_000_000,
     3_000_000, 5_000_000, 10_000_000,
 )  # fmt: skip
-COLUMNS = ("row", "seeds", "step", "ours ± se", "published ± se", "ours / published", "each seed")
+COMPARED = ("row", "seeds", "step", "ours ± se", "published ± se", "ours / published", "each seed")
 HEADING = "Against the published curve"
 RULE = """Ours are the evaluations on the way, those of unfinished runs too; theirs are a few points of the curve; both
 are linear between two points. `seeds` counts the runs that have got to the step. A star marks the last step that all
@@ -64,7 +64,7 @@ def _at(published: PublishedCurve, curves: Mapping[int, Curve], step: float) -> 
 
 
 def comparison_rows(table: Sequence[Line]) -> list[list[str]]:
-    """As text, in the order of `COLUMNS`."""
+    """As text, in the order of `COMPARED`."""
     rows = []
     for line in table:
         for at in line.get("against_published", ()):
@@ -90,6 +90,6 @@ def comparison_section(manifest: Manifest, table: Sequence[Line]) -> str:
         return ""
     shown = {row[0] for row in rows}
     curves = [e.published for e in manifest.entries if e.published is not None and e.name in shown]
-    lines = [f"| {' | '.join(COLUMNS)} |", "| --- " * len(COLUMNS) + "|", *(f"| {' | '.join(row)} |" for row in rows)]
+    lines = [f"| {' | '.join(COMPARED)} |", "| --- " * len(COMPARED) + "|", *(f"| {' | '.join(row)} |" for row in rows)]
     sources = {curve.protocol: f"- **{curve.source}**: {manifest.protocols[curve.protocol]}" for curve in curves}
     return "\n\n".join([f"## {HEADING}", RULE, "\n".join(lines), "\n".join(sources.values())])

@@ -6,10 +6,9 @@ import csv
 import io
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rl_training.runtime.metric_lines import clean_text
-from rl_training.zoo.comparison import compare
+from rl_training.zoo.comparison import Line, compare
 from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import Entry, Manifest, Row
 from rl_training.zoo.results import Result, Results
@@ -20,7 +19,6 @@ SHARE_OF_SEEDS_AT_FLOOR = 0.8
 SEEDS_OF_THE_RULE = 5
 LONGEST_VERDICT = 120
 
-Line = dict[str, Any]
 COLUMNS = (
     "row", "env steps", "mean ± se", "IQM [95 %]", "median", "worst .. best", "steps to floor", "minutes to floor",
     "area", "floor", "bar", "reference", "min/seed", "verdict",
