@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from cli_helpers import call
 from rl_training.algorithms import ppo
 from rl_training.errors import ConfigError
+from rl_training.experiment.config import load_config
 from rl_training.zoo.band import ARRAYS, band_of, first_outside, load_band, make_band, save_band
 from rl_training.zoo.checking import Check
 from rl_training.zoo.curves import Curve
@@ -34,6 +36,32 @@ def test_band_spans_the_running_means_of_the_seeds_with_a_margin() -> None:
     np.testing.assert_allclose(band.low, low)
     np.testing.assert_allclose(band.high, np.array([0.0, 27.0, 154 / 3, 254 / 4]) + margin)
     assert all(band.judge(each).passed for each in LEARNS)
+
+
+def test_a_wide_band_is_wider_by_half_its_width_and_one_without_spread_by_a_hundredth() -> None:
+    wide = make_band(entry_of(), [curve([1, 2], [level, level]) for level in (0.0, 40.0, 100.0)], -1e9)
+    assert (wide.low.tolist(), wide.high.tolist()) == ([-50.0, -50.0], [150.0, 150.0])
+    same = make_band(entry_of(), [curve([1, 2], [200.0, 200.0])] * 3, -1e9)
+    assert (same.low.tolist(), same.high.tolist()) == ([198.0, 198.0], [202.0, 202.0])
+
+
+def test_a_band_ends_with_its_shortest_seed_and_judges_no_further() -> None:
+    short = make_band(entry_of(), [*LEARNS[:2], LEARNS[2].until(3)], 0.0)
+    assert short.steps.tolist() == [1, 2, 3]
+    later = curve([1, 2, 3, 9, 10], [0.0, 60.0, 100.0, -1e6, -1e6])
+    verdict = short.judge(later)
+    assert verdict.passed and verdict.steps.tolist() == [1, 2, 3], "there is nothing to hold the rest against"
+    assert short.judge(curve([1, 2, 3.002], [0.0, 60.0, -900.0])).left_at == 2, "a few steps late is still the end"
+    assert short.share(100) == 0.03 and short.share(3) == 1.0
+    assert replace(short, steps=np.array([1.0, 2.0, 95.0])).share(100) == 1.0, "whole rollouts end a little early"
+
+
+def test_a_check_that_fails_tells_where_the_curve_left() -> None:
+    band = make_band(entry_of(), LEARNS, 0.0)
+    fallen = band.judge(curve([1, 2, 3, 4], [0.0, 0.0, 0.0, 240.0]))
+    sentence = Check("ppo/cartpole", 5, 4, Path("runs/x"), band, fallen).sentence()
+    assert "left its band at step 2: mean return so far 0.0, band 6.4 to 47.0" in sentence
+    assert fallen.summary()["left_at"] == 2
 
 
 def test_a_curve_leaves_its_band_below_and_a_control_above() -> None:
@@ -169,6 +197,9 @@ def test_a_sound_run_passes_the_check(tiny: tuple[Path, Path], tmp_path: Path, m
     assert [point[0] for point in outcome.json["curve"]] == list(range(256, STEPS + 1, 256))
     part = check(tiny, tmp_path, "--budget-fraction", 0.5, "--seed", 3, "--json").json
     assert part["curve"] == outcome.json["curve"][:4], "the beginning of the same run, not a shortened one"
+    stored = load_config(Path(part["run_dir"]) / "config.yaml")
+    assert stored.total_timesteps == STEPS, "schedules stay those of the whole budget"
+    assert check(tiny, tmp_path, "--budget-fraction", 0.2, "--seed", 7, "--json").json["seed"] == 7
     nothing = check(tiny, tmp_path, "--budget-fraction", 0.01)
     assert nothing.code == 2 and "before the first evaluation" in nothing.err
 

@@ -74,6 +74,19 @@ def test_a_ratio_needs_two_scores_above_zero(tmp_path: Path) -> None:
     store_run(entry, 0, tmp_path / "runs", {20_000: 3.0, 100_000: 21.0})
     lines = table_of([entry], 1, tmp_path / "runs")[0]["against_published"]
     assert lines[0]["ratio"] is None and lines[-1]["ratio"] == pytest.approx(21 / 20)
+    (losing,) = manifest_with_curve(tmp_path / "losing").entries
+    store_run(losing, 0, tmp_path / "lost", {20_000: -3.0, 100_000: -1.0})
+    assert {line["ratio"] for line in table_of([losing], 1, tmp_path / "lost")[0]["against_published"]} == {None}
+
+
+def test_ours_is_the_mean_of_the_seeds_that_have_been_evaluated_around_the_step(tmp_path: Path) -> None:
+    (entry,) = manifest_with_curve(tmp_path).entries
+    for seed, value in enumerate((10.0, 20.0, 90.0)):
+        store_run(entry, seed, tmp_path / "runs", {20_000: value, 60_000: value})
+    store_run(entry, 3, tmp_path / "runs", {30_000: 500.0, 60_000: 500.0})
+    at = {line["step"]: line for line in table_of([entry], 4, tmp_path / "runs")[0]["against_published"]}
+    assert (at[20_000]["mean"], at[20_000]["seeds"]) == (pytest.approx(40.0), 3), "seed 3 had not been evaluated yet"
+    assert (at[50_000]["mean"], at[50_000]["seeds"]) == (pytest.approx(155.0), 4)
 
 
 def test_report_has_a_section_columns_and_the_source(tmp_path: Path) -> None:

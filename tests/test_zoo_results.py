@@ -113,6 +113,19 @@ def test_evaluations_since_the_last_save_count_as_progress(entry: Entry, tmp_pat
     assert (result.env_steps, result.curve.steps.tolist()) == (20_000, [20_000, 60_000])
 
 
+def test_what_is_kept_counts_where_its_evaluations_or_its_score_say_more(entry: Entry, tmp_path: Path) -> None:
+    store_run(entry, 0, tmp_path / "runs", {20_000: 1.0})
+    keep(entry, {0: Result(curve([20_000, 60_000], [2.0, 2.0]), 20_000)}, tmp_path / "longer_curve")
+    score = {"mean_return": 480.0, "env_steps": 15_000.0, "wall_seconds": 1.0}
+    keep(entry, {0: Result(curve([15_000], [2.0]), 15_000, score)}, tmp_path / "scored")
+    keep(entry, {0: Result(curve([20_000], [2.0]), 40_000)}, tmp_path / "saved_later")
+    for kept, steps in (("longer_curve", [20_000, 60_000]), ("scored", [15_000]), ("saved_later", [20_000])):
+        (result,) = gather([entry], 1, str(tmp_path / "runs"), tmp_path / kept)[entry.name].values()
+        assert result.curve.steps.tolist() == steps and result.curve.returns[0] == 2.0, kept
+    only_evaluated = Result(curve([20_000, 60_000], [2.0, 2.0]), 20_000)
+    assert not only_evaluated.done(60_000, 0.6), "a part is done when it was saved there"
+
+
 def test_seeds_that_were_not_asked_for_stay_kept(entry: Entry, tmp_path: Path) -> None:
     for seed in range(3):
         finish(entry, seed, tmp_path / "runs", 500.0)

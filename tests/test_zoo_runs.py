@@ -15,7 +15,8 @@ import pytest
 
 from cli_helpers import call, start_process, wait_for
 from rl_training.errors import CheckpointError
-from rl_training.experiment.config import save_config
+from rl_training.experiment.config import load_config, save_config
+from rl_training.runtime import workflows
 from rl_training.runtime.checkpoint import list_checkpoints, read_manifest
 from rl_training.runtime.metric_lines import read_metrics, without_wall_clock
 from rl_training.runtime.run_directory import create_run_directory, run_status
@@ -23,7 +24,17 @@ from rl_training.zoo import launching, runs
 from rl_training.zoo.curves import read_curve
 from rl_training.zoo.display import JobsDisplay
 from rl_training.zoo.manifest import load_manifest
-from rl_training.zoo.runs import Job, Stopped, is_done, note_failure, stored_failure, stored_score, train_and_score
+from rl_training.zoo.runs import (
+    Job,
+    Stopped,
+    is_done,
+    note_failure,
+    same_settings,
+    settings,
+    stored_failure,
+    stored_score,
+    train_and_score,
+)
 from zoo_helpers import STEPS, install_env, preset, row, write_manifest
 
 CLOCK = ("minutes", "minutes_to_floor")
@@ -73,6 +84,34 @@ def test_a_seed_is_trained_scored_by_the_rule_and_kept(tmp_path: Path) -> None:
     assert stored_score(other) is None
     train_and_score(other)
     assert stored_score(other) is not None and (tmp_path / "runs" / "old-quick-seed0-1").is_dir()
+
+
+def test_the_last_checkpoint_is_scored_on_the_seeds_of_the_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    sound = workflows.evaluate_checkpoint
+
+    def noted(checkpoint: Path, **options: Any) -> Any:
+        asked.append((read_manifest(checkpoint).env_steps, options))
+        return sound(checkpoint, **options)
+
+    monkeypatch.setattr(workflows, "evaluate_checkpoint", noted)
+    job = job_of(write_manifest(tmp_path, {"quick": preset()}), seed=3)
+    note_failure(job, "an earlier try")
+    assert job.config.threads == 1, "runs side by side would fight over the cores"
+    train_and_score(job)
+    assert asked == [(STEPS, {"episodes": 100, "seed": 10_000})]
+    assert stored_failure(job) is None, "what went wrong before is over"
+
+
+def test_settings_of_the_algorithm_and_the_model_make_another_preset() -> None:
+    cartpole = load_config("ppo/cartpole")
+    assert same_settings(settings(cartpole), cartpole)
+    for change in ({"gamma": 0.5}, {"model": {"hidden_sizes": [8]}}, {"num_envs": 9}, {"eval_every": 1}):
+        assert not same_settings(settings(cartpole), load_config(cartpole, change)), change
+    for per_run in ({"seed": 9}, {"threads": 2}, {"output_dir": "elsewhere"}):
+        assert same_settings(settings(cartpole), load_config(cartpole, per_run)), per_run
 
 
 def test_wherever_a_run_is_stopped_its_curve_and_score_are_those_of_one_that_was_not(tmp_path: Path) -> None:

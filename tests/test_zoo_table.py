@@ -18,7 +18,7 @@ from rl_training.zoo.curves import read_curve
 from rl_training.zoo.manifest import Manifest, list_manifests, load_manifest
 from rl_training.zoo.plots import plot_environment
 from rl_training.zoo.report import KEPT, notes_text, write_report
-from rl_training.zoo.results import gather, load
+from rl_training.zoo.results import Result, gather, load
 from rl_training.zoo.runs import Job, same_settings, set_aside, settings, stored_score
 from rl_training.zoo.table import COLUMNS, CSV_COLUMNS, csv_text, make_table, markdown, passes, summarise
 from zoo_helpers import curve, entry_of
@@ -85,6 +85,24 @@ def test_summary_has_all_the_figures() -> None:
     assert line["reference"] == 500 and line["source"] == "its definition" and line["protocol"] == "exact"
 
 
+def test_time_to_the_floor_is_the_median_of_the_seeds_and_steps_are_the_most() -> None:
+    curves = [curve([1_000, steps], [0.0, 500.0]) for steps in (10_000, 20_000, 90_000)]
+    scores = [score(500.0) | {"env_steps": steps} for steps in (99_000, 99_996, 98_000)]
+    line = summarise(ENTRY, scores, curves)
+    assert (line["steps_to_floor"], line["minutes_to_floor"]) == (20_000, round(20 / 60, 2))
+    assert line["env_steps"] == 99_996
+
+
+def test_of_a_part_the_last_evaluation_by_then_counts_even_where_the_whole_has_a_score() -> None:
+    whole = {"mean_return": 500.0, "env_steps": 100_000.0, "wall_seconds": 600.0}
+    found = Result(curve([20_000, 39_000, 60_000], [10.0, 20.0, 30.0]), 100_000, whole)
+    (line,) = make_table([ENTRY], {ENTRY.name: {0: found}}, 1, fraction=0.4)
+    assert (line["scores"], line["env_steps"], line["minutes"]) == ([20.0], 39_000, round(39 / 60, 2))
+    assert line["verdict"] == "at 40% of the budget" and line["area"] == pytest.approx((20 * 10 + 19 * 15) / 39)
+    (line,) = make_table([ENTRY], {ENTRY.name: {0: found}}, 1)
+    assert (line["scores"], line["minutes"]) == ([500.0], 10.0)
+
+
 def test_a_missing_seed_is_no_pass_and_a_failed_one_says_why() -> None:
     line = summarise(ENTRY, [score(500.0)] * 4 + [None], [], {4: "loss became NaN"})
     assert line["verdict"] == "4 of 5 seeds; seed 4 failed: loss became NaN"
@@ -104,6 +122,7 @@ def test_markdown_and_csv_have_a_line_of_all_columns_per_row() -> None:
         "ppo/cartpole", "99,996", "500.0 ± 0.0", "500.0 [500.0, 500.0]", "500.0", "500.0 .. 500.0", "20,000", "0.3",
         "500.0", "475", "495", "500 at 100k (its definition)", "1.0", "pass",
     ]  # fmt: skip
+    assert markdown(lines, 5).endswith("\n5 seeds, 100 deterministic episodes each, reset seeds from 10000.\n")
     assert rows[3][0] == "dqn/cartpole" and rows[3][-1] == "1 of 2 seeds"
     assert rows[4][6] == "-" and rows[4][-1] == "MISS"
     assert [line.get("seeds_that_reached_floor_in_training", "absent") for line in lines] == [5, "absent", 0]
