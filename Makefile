@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml constraints.txt
 			"$$($(PYTHON) -c 'import platform; print(platform.python_version())'):" \
 			"run again with PYTHON=python3.11 (or newer)" >&2; \
 		exit 1; }
-	@echo "installing into $(VENV): about 1.3 GB, a few minutes the first time"
+	@echo "installing into $(VENV): about 1.7 GB, a few minutes the first time"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet \
 		--constraint constraints.txt --editable ".[$(EXTRAS)]"

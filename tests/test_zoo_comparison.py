@@ -89,6 +89,13 @@ def test_ours_is_the_mean_of_the_seeds_that_have_been_evaluated_around_the_step(
     assert (at[50_000]["mean"], at[50_000]["seeds"]) == (pytest.approx(155.0), 4)
 
 
+def test_a_published_curve_that_ends_between_two_steps_is_compared_at_its_end(tmp_path: Path) -> None:
+    (entry,) = manifest_with_curve(tmp_path, points=[[0, 10.0], [16_000, 20.0]], uncounted_steps=0).entries
+    store_run(entry, 0, tmp_path / "runs", {10_000: 10.0, 20_000: 30.0})
+    (line,) = table_of([entry], 1, tmp_path / "runs")[0]["against_published"]
+    assert (line["step"], line["mean"], line["published"]) == (16_000, pytest.approx(22.0), 20.0)
+
+
 def test_report_has_a_section_columns_and_the_source(tmp_path: Path) -> None:
     manifest = manifest_with_curve(tmp_path)
     (entry,) = manifest.entries

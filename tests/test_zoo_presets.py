@@ -85,6 +85,17 @@ def test_a_manifest_is_found_by_name_by_path_and_far_from_the_checkout(
         load_manifest("../configs/ppo/cartpole")
 
 
+def test_a_manifest_in_the_working_directory_is_named_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    write_manifest(folder, {}, [row("configs/ppo/cartpole.yaml")]).rename(folder / "benchmark.yaml")
+    monkeypatch.chdir(folder)
+    assert [load_manifest(name).name for name in ("benchmark.yaml", "./benchmark.yaml")] == ["mine", "mine"]
+    assert call("zoo", "table", "benchmark.yaml", "--seeds", 1, "--write", "out").code == 0
+    assert (folder / "out" / "mine.md").is_file()
+    assert "`rl-training zoo table MANIFEST --write DIR`" in (folder / "out" / "mine.md").read_text()
+
+
 def test_rows_are_chosen_by_name_algorithm_or_env_and_long_ones_only_when_named() -> None:
     box2d = load_manifest("box2d")
     assert {entry.algorithm for entry in box2d.select(["ppo", "dqn"])} == {"ppo", "dqn"}

@@ -145,6 +145,11 @@ def test_steps_to_the_floor_say_how_many_seeds_got_there_and_nothing_without_cur
     assert cells_of(markdown([none], 5))[2][6] == "-" and none["seeds_that_reached_floor_in_training"] is None
 
 
+def test_a_row_that_misses_seeds_shows_those_it_has() -> None:
+    row = cells_of(markdown([summarise(ENTRY, [score(490.0), score(500.0), None], [])], 3))[2]
+    assert row[2:6] == ["495.0 ± 5.0", "", "", "490.0 .. 500.0"] and row[-1] == "2 of 3 seeds"
+
+
 def test_a_reference_is_told_with_its_steps() -> None:
     longer = entry_of("ppo/cartpole", reference=500, reference_steps=2_000_000)
     budget = entry_of("a2c/cartpole", reference=500, budget=500_000)

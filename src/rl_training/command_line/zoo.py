@@ -212,7 +212,8 @@ def bands_zoo(
     if as_json:
         print_json([str(path) for path in written])
     else:
-        print_text("\n".join([*(f"wrote {path}" for path in written), f"{len(written)} of {len(entries)} rows"]))
+        few = f"; the others do not have {seeds} seeds that got so far (--seeds)" * (len(written) < len(entries))
+        print_text("\n".join([*(f"wrote {path}" for path in written), f"{len(written)} of {len(entries)} rows{few}"]))
 
 
 def _selected(manifest: str, only: list[str] | None, long: bool, fraction: float) -> tuple[Manifest, tuple[Entry, ...]]:

@@ -32,7 +32,8 @@ def compare(entry: Entry, curves: Mapping[int, Curve], seeds: int) -> Line:
     if entry.published is None:
         return {}
     last = min((float(curve.steps[-1]) for curve in curves.values()), default=0.0)
-    found = [_at(entry.published, curves, step) for step in sorted({*STEPS, last})]
+    # A short published curve may end between two of the steps.
+    found = [_at(entry.published, curves, step) for step in sorted({*STEPS, float(entry.published.steps[-1]), last})]
     lines = [line | {"of_steps": entry.preset.total_timesteps, "of_seeds": seeds} for line in found if line is not None]
     common = next((line for line in lines if line["step"] == last), None)
     return {

@@ -38,7 +38,7 @@ class Row(StrictModel):
     bar: float | None = Field(None, description="What the median seed has to reach.")
     must_stay_below: float | None = Field(None, description="Instead of floor and bar: no seed may pass it.")
     reference: float | None = Field(None, description="Published or measured score to compare with; null is none.")
-    reference_steps: int | None = Field(None, ge=1, description="Env steps of the reference, where not the budget.")
+    reference_steps: int | None = Field(None, ge=1, description="Env steps of the reference; the budget, unless said.")
     source: str = Field(min_length=1, description="Where the reference comes from.")
     protocol: str = Field(min_length=1, description="How the reference was measured: a key of `protocols`.")
     curve: str | None = Field(None, description="Published learning curve: a key of `curves`; null is none.")
@@ -150,7 +150,7 @@ def load_manifest(source: str | Path) -> Manifest:
             problem = "appears twice" if other == entry.name else f"has the same run directories as {other}"
             raise ConfigError(f"{name}, row {number}: {entry.name} {problem}, give one of them another name")
         seen[entry.run_prefix] = entry.name
-    short = path.parent.name if path.stem == MAIN else path.stem
+    short = path.resolve().parent.name if path.stem == MAIN else path.stem
     return Manifest(short, text.title, text.about, text.protocols, tuple(entries), curves)
 
 

@@ -28,6 +28,7 @@ Rows = Sequence[tuple[Entry, list[Curve]]]
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.2)))
 TWICE: Any = (0, (6, 1.5, 1, 1.5))  # the second preset of an algorithm on one env
+EDGE: Any = {"marker": 8, "linestyle": "none", "markersize": 8, "zorder": 4, "in_layout": False}  # 8: caret to the left
 STAR: Any = {  # may lie on the edge of the axes, and must not move them
     "marker": "*", "linestyle": "none", "markersize": 13, "markeredgecolor": "white", "zorder": 5, "clip_on": False,
     "in_layout": False,
@@ -146,15 +147,26 @@ def _draw_all(axes: Axes, rows: Rows) -> dict[str, Any]:
         if entry.published is not None:
             end = _draw_published(axes, entry.published, f"{label}, published", number, steps[-1])
             curve_end = max(curve_end, end)
-    bars = sorted({entry.row.bar for entry, _ in rows if entry.row.bar is not None})
-    few = len(bars) <= 2  # of more, one line through their middle says enough
-    for number, bar in enumerate(bars if few else [float(np.median(bars))]):
-        said = ("bar" if few else "median bar") if number == 0 else None
-        axes.axhline(bar, color="#333333", linestyle=(0, (2, 2)), linewidth=1.1, label=said)
+    _draw_bars(axes, rows)
     if star:
         axes.plot([], [], color="#555555", label="reference", **STAR)
     _step_axis(axes, [curve for _, curves in rows for curve in curves if curve.steps.size], max(star, curve_end))
     return lines
+
+
+def _draw_bars(axes: Axes, rows: Rows) -> None:
+    """Lines where there are one or two; of more each algorithm has a mark of its colour at the right edge."""
+    bars = {entry.algorithm: entry.row.bar for entry, _ in rows if entry.row.bar is not None}
+    if len(set(bars.values())) <= 2:
+        for number, bar in enumerate(sorted(set(bars.values()))):
+            said = "bar" if number == 0 else None
+            axes.axhline(bar, color="#333333", linestyle=(0, (2, 2)), linewidth=1.1, label=said)
+        return
+    at_the_edge = axes.get_yaxis_transform()
+    for algorithm, bar in bars.items():
+        colour = COLOURS[_number(algorithm) % len(COLOURS)]
+        axes.plot([1.0], [bar], color=colour, transform=at_the_edge, clip_on=False, **EDGE)
+    axes.plot([], [], color="#555555", label="bar", **EDGE)
 
 
 def _draw_published(axes: Axes, curve: PublishedCurve, label: str, number: int, end: float) -> float:

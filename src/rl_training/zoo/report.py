@@ -12,7 +12,7 @@ from rl_training.runtime.durable_files import atomic_write_text, read_json
 from rl_training.runtime.metric_lines import clean_line
 from rl_training.zoo.comparison import comparison_section
 from rl_training.zoo.curves import Curve
-from rl_training.zoo.manifest import Entry, Manifest
+from rl_training.zoo.manifest import Entry, Manifest, list_manifests
 from rl_training.zoo.plots import plot_environment, plot_overview
 from rl_training.zoo.results import Results, keep
 from rl_training.zoo.runs import same_settings, stop_at
@@ -70,7 +70,7 @@ def write_report(
 ) -> list[Path]:
     """`<manifest>.md`, `.csv`, `.json` and `.png`, a picture for each env, and the results themselves, which the next
     report can start from; gives back what was written. The page of a part of the budgets has a folder of its own."""
-    kept_in, command = folder / KEPT, f"rl-training zoo table {manifest.name} --write DIR"
+    kept_in, command = folder / KEPT, f"rl-training zoo table {_how_to_name(manifest)} --write DIR"
     if fraction < 1:
         folder, command = folder / f"first-{fraction:g}", f"{command} --budget-fraction {fraction:g}"
     refuse_to_lose_seeds(manifest, table, folder / f"{manifest.name}.json")
@@ -96,6 +96,11 @@ def write_report(
     except OSError as error:
         raise ConfigError(f"--write {folder}: cannot be written ({error.strerror})") from None
     return [*files, *([overview] if overview is not None else []), *made, *(path for path in kept if path is not None)]
+
+
+def _how_to_name(manifest: Manifest) -> str:
+    """A packaged one by its name; where a file of somebody's own lies says nothing on another machine."""
+    return manifest.name if manifest.name in list_manifests() else "MANIFEST"
 
 
 def refuse_to_lose_seeds(manifest: Manifest, table: Sequence[Line], page: Path) -> None:

@@ -158,7 +158,7 @@ def cells(line: Line) -> list[str]:
         reference += f" at {_steps(line['reference_steps'] or line['budget'])}"
     reference += f" ({line['source']})"
     if "median" not in line:
-        return [line["name"], *[""] * 8, *bars, reference, "", line["verdict"]]
+        return [line["name"], "", *_so_far(line["scores"]), *[""] * 3, *bars, reference, "", line["verdict"]]
     return [
         line["name"],
         f"{line['env_steps']:,}",
@@ -174,6 +174,14 @@ def cells(line: Line) -> list[str]:
         f"{line['minutes']:.1f}",
         line["verdict"],
     ]
+
+
+def _so_far(scores: Sequence[float]) -> list[str]:
+    """Mean, IQM, median and range where seeds are missing: no more than a look at those that are done."""
+    if not scores:
+        return [""] * 4
+    mean = f"{score_text(statistics.fmean(scores))} ± {score_text(standard_error(scores))}"
+    return [mean, "", "", f"{score_text(min(scores))} .. {score_text(max(scores))}"]
 
 
 def _iqm(line: Line) -> str:
