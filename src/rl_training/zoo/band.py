@@ -158,10 +158,15 @@ def band_of(entry_name: str, preset: Any, path: Path | None) -> Band:
     """The packaged band of a preset, or that in a file; refused if the preset has changed since it was made."""
     path = path if path is not None else band_path(entry_name)
     if not path.is_file():
-        raise ConfigError(f"{entry_name}: no band at {path}; `rl-training zoo bands` makes one from finished seeds")
+        raise ConfigError(
+            f"{entry_name}: no band at {path}; `rl-training zoo bands` makes one of finished seeds, --band takes it"
+        )
     band = load_band(path)
     if not same_settings(band.settings, preset):
-        raise ConfigError(f"{entry_name}: its settings changed since {path.name} was made; make it anew: zoo bands")
+        raise ConfigError(
+            f"{entry_name}: {path.name} is a band of other settings, those of {band.name} when it was made; "
+            "make it anew: zoo bands"
+        )
     return band
 
 
