@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from cli_helpers import call
 from rl_training.algorithms import ppo
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import load_config
+from rl_training.runtime import workflows
 from rl_training.zoo.band import ARRAYS, band_of, first_outside, load_band, make_band, save_band
-from rl_training.zoo.checking import Check
+from rl_training.zoo.checking import Check, check_preset
 from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import list_manifests, load_manifest, zoo_folder
 from rl_training.zoo.report import curves_of
@@ -67,7 +69,7 @@ def test_a_check_that_fails_tells_where_the_curve_left() -> None:
 def test_a_curve_leaves_its_band_below_and_a_control_above() -> None:
     band = make_band(entry_of(), LEARNS, 0.0)
     never, at_once = curve([1, 2, 3, 4], [0.0] * 4), curve([1, 2, 3, 4], [100.0] * 4)
-    assert band.judge(never).left_at == 1 and band.tells_from == 3
+    assert band.judge(never).left_at == 1 and band.tells_from == 2
     assert band.judge(at_once).passed, "learning faster is no fault"
     assert band.judge(never.until(1)).passed, "at the beginning nobody has learned anything"
     control = make_band(
@@ -80,9 +82,10 @@ def test_a_check_that_ends_too_early_to_tell_says_so() -> None:
     band = make_band(entry_of(), LEARNS, 0.0)
     sentences = [
         Check("ppo/cartpole", 5, stop, Path("runs/x"), band, band.judge(LEARNS[0].until(stop))).sentence()
-        for stop in (2, 4)
+        for stop in (1, 4)
     ]
-    assert sentences[0].endswith("too early to tell, an agent that learns nothing is outside only from step 3")
+    assert sentences[0].endswith("too early to tell, an agent that learns nothing is outside only from step 2")
+    assert not band.judge(curve([1, 2], [0.0, 0.0])).passed, "and from there on it is"
     assert sentences[1] == (
         "ppo/cartpole seed 5: inside its band up to step 4: mean return so far 62.5, band 42.5 to 83.5"
     )
@@ -172,6 +175,19 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         assert written.json == [str(folder / "quick.json")]
         assert len(curves_of(entry, gather([entry], 3, str(folder / "runs"))[entry.name])) == 3
     return folder / "quick.yaml", folder / "quick.json"
+
+
+def test_a_check_that_was_interrupted_has_no_verdict(
+    tiny: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workflows, "train", lambda *_, **__: SimpleNamespace(interrupted=True, env_steps=512))
+    with pytest.raises(KeyboardInterrupt):
+        check_preset(str(tiny[0]), band_file=tiny[1], output_dir=str(tmp_path))
+
+
+def test_steps_of_a_band_are_not_rounded(tmp_path: Path) -> None:
+    band = make_band(entry_of(), [curve([500_224, 1_000_448], [0.0, 1.0])] * 3, 0.0)
+    assert load_band(save_band(band, tmp_path)).steps.tolist() == [500_224, 1_000_448]
 
 
 def test_bands_of_older_settings_are_removed(tmp_path: Path) -> None:

@@ -67,6 +67,13 @@ def test_a_curve_is_linear_between_points_counts_every_step_and_ends_where_it_en
         assert without is not None and without.at(20_000) == (100.0, None)
 
 
+def test_a_published_curve_has_its_first_and_last_points(tmp_path: Path) -> None:
+    published = manifest_with_curve(tmp_path).entries[0].published
+    assert published is not None
+    for step in (published.steps[0], published.steps[-1]):
+        assert published.at(step) is not None and published.at(step - 1e9) is None
+
+
 def test_packaged_curves_are_the_published_figures() -> None:
     """Read off the JSON of thu-ml/tianshou; its own README has SAC's 12138.8 as the best of HalfCheetah."""
     entries = {e.name: e for name in ("mujoco", "atari") for e in load_manifest(name).entries}

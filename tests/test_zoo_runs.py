@@ -152,6 +152,29 @@ def test_a_finished_run_without_a_good_checkpoint_cannot_be_scored(tmp_path: Pat
         train_and_score(job)
 
 
+def test_an_older_checkpoint_is_no_score_of_the_whole_run(tmp_path: Path) -> None:
+    job = job_of(write_manifest(tmp_path, {"quick": preset()}))
+    train_and_score(job)
+    (job.run_dir / "score.json").unlink()
+    newest = list_checkpoints(job.run_dir, "resume")[0]
+    (newest / "manifest.json").unlink()
+    with pytest.raises(CheckpointError, match=f"its last checkpoint, at step {STEPS:,}, is damaged"):
+        train_and_score(job)
+
+
+def test_a_run_goes_on_from_the_newest_checkpoint_that_is_not_damaged(tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, {"quick": preset()})
+    whole, parts = job_of(manifest, runs="whole"), job_of(manifest, runs="parts")
+    train_and_score(whole)
+    with pytest.raises(Stopped):
+        train_and_score(parts, lambda env_steps: env_steps < 1_300)
+    damaged = next(path for path in list_checkpoints(parts.run_dir, "resume") if path.name.endswith("1024"))
+    largest = max((path for path in damaged.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:-1])
+    train_and_score(parts)
+    assert lines_of(parts) == lines_of(whole)
+
+
 def test_a_score_without_its_numbers_is_none_and_is_made_again(tmp_path: Path) -> None:
     manifest = write_manifest(tmp_path, {"quick": preset()})
     job = job_of(manifest)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rl_training.zoo.curves import on_grid
 from rl_training.zoo.statistics import bootstrap_interval, interquartile_mean, standard_error
 from zoo_helpers import curve
 
@@ -47,6 +48,12 @@ def test_stratified_bootstrap_interval_is_that_of_rliable(oracle: list[dict[str,
     assert len({tasks for _, tasks in shapes}) > 1, "some cases have several tasks"
 
 
+def test_curves_on_a_grid_reach_from_the_last_begin_to_the_first_end() -> None:
+    grid, values = on_grid([curve([10, 30], [0.0, 2.0]), curve([20, 50], [5.0, 8.0]), curve([], [])], points=3)
+    assert grid.tolist() == [20, 25, 30]
+    np.testing.assert_allclose(values, [[1.0, 1.5, 2.0], [5.0, 5.5, 6.0]])
+
+
 def test_strata_are_kept_apart() -> None:
     """Two tasks without any spread: drawn among themselves they have none, drawn together they would."""
     scores = np.array([[0.0, 100.0]] * 5)
@@ -56,7 +63,10 @@ def test_strata_are_kept_apart() -> None:
 def test_interval_is_the_same_for_the_same_scores_and_shrinks_with_runs() -> None:
     random = np.random.default_rng(3)
     few, many = random.normal(size=5), random.normal(size=100)
-    assert bootstrap_interval(few) == bootstrap_interval(few)
+    # Of five runs any draw has the same few quantiles: that it is seeded, and how often it is drawn, many show.
+    assert bootstrap_interval(few) == bootstrap_interval(few) and bootstrap_interval(many) == bootstrap_interval(many)
+    several = np.array([bootstrap_interval(many, seed=seed) for seed in range(5)])
+    assert 0 < np.ptp(several, axis=0).max() < 0.03 * (several[0, 1] - several[0, 0])
     widths = [high - low for low, high in (bootstrap_interval(few), bootstrap_interval(many))]
     assert widths[1] < widths[0]
 

@@ -19,7 +19,7 @@ from rl_training.zoo.manifest import Manifest, list_manifests, load_manifest
 from rl_training.zoo.plots import plot_environment
 from rl_training.zoo.report import KEPT, notes_text, write_report
 from rl_training.zoo.results import Result, gather, load
-from rl_training.zoo.runs import Job, same_settings, set_aside, settings, stored_score
+from rl_training.zoo.runs import Job, same_settings, set_aside, settings, stop_at, stored_score
 from rl_training.zoo.table import COLUMNS, CSV_COLUMNS, csv_text, make_table, markdown, passes, summarise
 from zoo_helpers import curve, entry_of
 
@@ -101,6 +101,12 @@ def test_of_a_part_the_last_evaluation_by_then_counts_even_where_the_whole_has_a
     assert line["verdict"] == "at 40% of the budget" and line["area"] == pytest.approx((20 * 10 + 19 * 15) / 39)
     (line,) = make_table([ENTRY], {ENTRY.name: {0: found}}, 1)
     assert (line["scores"], line["minutes"]) == ([500.0], 10.0)
+
+
+def test_a_part_of_a_budget_ends_at_the_first_whole_step_behind_it() -> None:
+    assert ENTRY.preset.total_timesteps == 100_000
+    shares = {1.0: 100_000, 0.5: 50_000, 1 / 3: 33_334, 0.07: 7_000, 0.55: 55_000}
+    assert {share: stop_at(ENTRY, share) for share in shares} == shares
 
 
 def test_a_missing_seed_is_no_pass_and_a_failed_one_says_why() -> None:

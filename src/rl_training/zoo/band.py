@@ -111,7 +111,7 @@ def make_band(entry: Entry, curves: Sequence[Curve], untrained: float) -> Band:
     low, high = np.where(above > untrained, np.maximum(low - margin, above), low - margin), high + margin
     control = entry.row.must_stay_below is not None
     left = None if control else first_outside(untrained < low)
-    tells_from = None if left is None else int(steps[min(left + 1, count - 1)])
+    tells_from = None if left is None else int(steps[left])  # a check that stops there has it outside at the last
     return Band(entry.name, control, len(curves), steps, low, high, untrained, tells_from, settings(entry.preset))
 
 

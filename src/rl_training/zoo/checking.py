@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from rl_training.errors import ConfigError
 from rl_training.experiment.config import list_presets, load_config
 from rl_training.zoo.band import Band, Verdict, band_of
 from rl_training.zoo.curves import read_curve
+from rl_training.zoo.runs import share_of
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def check_preset(
     band = band_of(name, preset, band_file)
     seed = band.seeds if seed is None else seed
     fraction = min(fraction, band.share(preset.total_timesteps))
-    stop = math.ceil(fraction * preset.total_timesteps)
+    stop = share_of(preset.total_timesteps, fraction)
     if stop < band.steps[0]:
         raise ConfigError(
             f"--budget-fraction {fraction:g}: stops at step {stop:,}, before the first evaluation of {name} "

@@ -63,7 +63,12 @@ class Job:
 
 def stop_at(entry: Entry, fraction: float) -> int:
     """Env steps after which a run stops: a shortened run would have other schedules, so its beginning is taken."""
-    return math.ceil(fraction * entry.preset.total_timesteps)
+    return share_of(entry.preset.total_timesteps, fraction)
+
+
+def share_of(steps: int, fraction: float) -> int:
+    """Rounded up; as a float, 0.07 of 100,000 is a little more than 7,000."""
+    return math.ceil(round(fraction * steps, 6))
 
 
 class Stopped(Exception):
@@ -147,9 +152,15 @@ def train_and_score(job: Job, watch: Callable[[int], bool] = lambda env_steps: T
     checkpoint = _newest(job, exact=False)
     if checkpoint is None:
         raise CheckpointError(f"{run_dir}: finished, but no checkpoint of it verifies; move it away to train it anew")
+    env_steps, end = read_manifest(checkpoint).env_steps, open_run_directory(run_dir).read_info().get("env_steps")
+    if end is not None and env_steps < end:
+        raise CheckpointError(
+            f"{run_dir}: its last checkpoint, at step {end:,}, is damaged, and one at {env_steps:,} is no score of the "
+            "whole run; move the run away to train it anew"
+        )
     evaluation = evaluate_checkpoint(checkpoint, episodes=EPISODES, seed=FIRST_SEED)
     score = evaluation.summary() | {
-        "env_steps": read_manifest(checkpoint).env_steps,
+        "env_steps": env_steps,
         "wall_seconds": seconds,
         "settings": settings(job.entry.preset),
     }
