@@ -251,6 +251,6 @@ def test_a_broken_loss_fails_the_check(
 
 
 def test_checking_a_preset_without_a_band_is_one_line(tmp_path: Path) -> None:
-    outcome = call("check", "sac/hopper", "--output-dir", tmp_path / "runs")
+    outcome = call("check", "dqn/breakout_atari", "--output-dir", tmp_path / "runs")
     assert outcome.code == 2 and "no band" in outcome.err and outcome.err.count("\n") == 1
     assert not (tmp_path / "runs").exists()
