@@ -20,9 +20,9 @@ from rl_training.zoo.table import Line, csv_text, markdown, protocols_text
 
 KEPT = "results"  # beside the page
 
-WHOLE = """Every preset was trained within its budget, and the LAST checkpoint of each seed evaluated. A row passes when
-at least 4 of 5 seeds reach the floor and the median reaches the bar; a control (an agent without what the task needs)
-passes when every seed stays below its ceiling."""
+WHOLE = """Presets are trained within their budgets, and the LAST checkpoint of each finished seed is evaluated. A row
+passes when at least 4 of 5 seeds reach the floor and the median reaches the bar; a control (an agent without what the
+task needs) passes when every seed stays below its ceiling."""
 PART = """Every run is the beginning of one of the whole budget, and its score is its last evaluation by then: nothing
 passes or fails here, and references are of whole budgets."""
 RULE = """IQM is the interquartile mean with its 95 % stratified bootstrap interval, which of five seeds holds the true
