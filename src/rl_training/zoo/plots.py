@@ -95,7 +95,7 @@ def plot_overview(title: str, environments: Sequence[tuple[str, Rows]], path: Pa
             names.append("published curve")
             handles += axes.plot([], [], color="#555555", marker=MARKS[0], **PUBLISHED)
         figure.legend(handles, names, loc="outside lower center", ncols=min(8, len(names)))
-        what = "median and middle half of the seeds; stars: references, lines or marks at the edge: bars"
+        what = "median and middle half of the seeds; stars are references, marks at the edge bars"
         figure.suptitle(f"{title}: {what}")
         return _save(figure, path)
 
