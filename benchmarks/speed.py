@@ -32,7 +32,7 @@ from starting import cold_start, short_runs, warm_up
 from workers import PEER_PYTHON, PUFFER_PYTHON, cores, peer_is_here, start_ours, start_peer
 from works import WORKS, Work
 
-from rl_training.zoo.report import processor
+from rl_training.zoo.results import processor
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "benchmarks" / "speed.md"

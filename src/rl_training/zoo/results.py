@@ -97,12 +97,16 @@ def _versions(run_dir: Path) -> str | None:
 
 
 def this_machine() -> str:
-    """Its processor. Runs are taken to have been made where they lie."""
-    name = platform.processor() or platform.machine()
+    """Runs are taken to have been made where they lie."""
+    return f"{processor()}, {os.cpu_count()} cores"
+
+
+def processor() -> str:
     with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
-    return f"{name}, {os.cpu_count()} cores"
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def keep(entry: Entry, results: Results, folder: Path) -> Path | None:
