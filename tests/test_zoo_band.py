@@ -14,9 +14,9 @@ import pytest
 from cli_helpers import call
 from rl_training.algorithms import ppo
 from rl_training.errors import ConfigError
-from rl_training.experiment.config import load_config
+from rl_training.experiment.config import list_presets, load_config
 from rl_training.runtime import workflows
-from rl_training.zoo.band import ARRAYS, band_of, first_outside, load_band, make_band, save_band
+from rl_training.zoo.band import ARRAYS, band_of, band_path, first_outside, load_band, make_band, save_band
 from rl_training.zoo.checking import Check, check_preset
 from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import list_manifests, load_manifest, zoo_folder
@@ -25,6 +25,7 @@ from rl_training.zoo.results import gather
 from rl_training.zoo.runs import Job, train_and_score
 from zoo_helpers import STEPS, curve, entry_of, install_env, preset, write_manifest
 
+NO_SEEDS_YET = {f"{name}/breakout_atari" for name in ("dqn", "ppo", "recurrent_ppo")} | {"dqn/pong_atari"}
 CANNOT_TELL = {"mpo/mountaincar_continuous"}
 LEARNS = [curve([1, 2, 3, 4], [0.0, 50.0 + seed, 100.0, 100.0]) for seed in range(5)]
 
@@ -148,6 +149,10 @@ def test_packaged_bands_belong_to_the_presets_as_they_are() -> None:
         band = band_of(name, entries[name].preset, None)
         assert band.name == name and band.seeds >= (3 if entries[name].row.long else 5)
         assert (band.low < band.high).all() and (np.diff(band.steps) > 0).all()
+
+
+def test_every_preset_has_a_band_but_those_that_have_no_seeds_yet() -> None:
+    assert {name for name in list_presets() if not band_path(name).is_file()} == NO_SEEDS_YET
 
 
 def test_packaged_bands_are_left_by_an_agent_that_learns_nothing() -> None:
