@@ -68,8 +68,8 @@ def read_metrics(run_dir: Path | str) -> list[Line]:
     return list(iterate_lines(Path(run_dir) / METRICS_FILE))
 
 
-def iterate_lines(path: Path) -> Iterator[Line]:
-    """The lines of one stream, read as they are asked for."""
+def iterate_lines(path: Path, *, skip_damaged: bool = False) -> Iterator[Line]:
+    """The lines of one stream, read as they are asked for. What is damaged in its middle is an error, or left out."""
     if not path.exists():
         return
     broken_at = 0
@@ -81,11 +81,11 @@ def iterate_lines(path: Path) -> Iterator[Line]:
                 )
             try:
                 line = json.loads(raw)
-            except ValueError:
+            except (ValueError, RecursionError):
                 line = None
             if isinstance(line, dict):
                 yield line
-            else:
+            elif not skip_damaged:
                 broken_at = number
 
 

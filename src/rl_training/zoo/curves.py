@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.runtime.metric_lines import METRICS_FILE
+from rl_training.runtime.metric_lines import METRICS_FILE, iterate_lines
 
 Numbers = NDArray[np.float64]
 
@@ -49,7 +46,8 @@ def read_curve(run_dir: Path) -> Curve:
     returns: list[float] = []
     seconds: list[float] = []
     clock = 0.0
-    for line in _lines(run_dir):
+    # A table of many runs is worth more than one damaged evaluation of one of them.
+    for line in iterate_lines(run_dir / METRICS_FILE, skip_damaged=True):
         try:
             if line.get("kind") == "train":
                 clock = float(line.get("wall_seconds") or clock)
@@ -62,22 +60,6 @@ def read_curve(run_dir: Path) -> Curve:
         except (KeyError, TypeError, ValueError):
             continue  # damaged, and JSON all the same
     return Curve(np.array(steps), np.array(returns), np.array(seconds))
-
-
-def _lines(run_dir: Path) -> Iterator[dict[str, Any]]:
-    """The lines that can be read. `read_metrics` refuses a stream that is damaged in its middle; a table of many runs
-    is worth more than one evaluation of one of them."""
-    path = run_dir / METRICS_FILE
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for raw in file:
-            try:
-                line = json.loads(raw)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(line, dict):
-                yield line
 
 
 def on_grid(curves: list[Curve], points: int = 200) -> tuple[Numbers, Numbers]:
