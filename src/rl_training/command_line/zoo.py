@@ -52,7 +52,7 @@ def list_zoo(
     as_json: Json = False,
 ) -> None:
     """Manifests, or the rows of one."""
-    from rl_training.zoo.manifest import list_manifests, load_manifest
+    from rl_training.zoo.manifest import list_manifests, list_single_rows, load_manifest
 
     if manifest is not None:
         _show_rows(load_manifest(manifest), as_json)
@@ -71,6 +71,7 @@ def list_zoo(
         print_json(rows)
     else:
         show(table(["manifest", "title", "rows", "of them long"], [list(row.values()) for row in rows], ["rows"]))
+        print_text(f"Rows in files of their own: {', '.join(list_single_rows())}")
 
 
 def _show_rows(manifest: Manifest, as_json: bool) -> None:
@@ -199,6 +200,7 @@ def bands_zoo(
     from rl_training.zoo.band import make_band, remove_outdated, save_band
     from rl_training.zoo.report import curves_of
     from rl_training.zoo.results import gather
+    from rl_training.zoo.table import seeds_text
     from rl_training.zoo.untrained import untrained_return
 
     written = []
@@ -212,7 +214,7 @@ def bands_zoo(
     if as_json:
         print_json([str(path) for path in written])
     else:
-        few = f"; the others do not have {seeds} seeds that got so far (--seeds)" * (len(written) < len(entries))
+        few = f"; the others do not have {seeds_text(seeds)} that got so far (--seeds)" * (len(written) < len(entries))
         print_text("\n".join([*(f"wrote {path}" for path in written), f"{len(written)} of {len(entries)} rows{few}"]))
 
 
@@ -236,12 +238,12 @@ def _check_kept(kept: Path | None) -> None:
 
 def _show_table(title: str, made: list[dict[str, Any]], seeds: int, as_json: bool) -> None:
     from rl_training.zoo.comparison import COMPARED, HEADING, comparison_rows
-    from rl_training.zoo.table import COLUMNS, NARROW, cells
+    from rl_training.zoo.table import COLUMNS, NARROW, cells, seeds_text
 
     if as_json:
         print_json(made)
         return
-    print_text(f"{title}, {seeds} seeds")
+    print_text(f"{title}, {seeds_text(seeds)}")
     places = [(COLUMNS.index(column), column) for column in NARROW]
     rows = [[_shortened(text[place], column) for place, column in places] for text in map(cells, made)]
     show(table(NARROW, rows, NARROW[1:6]))

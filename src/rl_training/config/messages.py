@@ -63,6 +63,8 @@ def _describe(annotation: Any, metadata: tuple[Any, ...]) -> str:
         return words[0] if len(words) == 1 else "one of " + ", ".join(words)
     if origin is tuple:
         return f"list of {_describe(arguments[0], ())}".replace("integer", "integers")
+    if origin is list:
+        return "list" + _bounds(metadata)
     if origin is dict:
         return "mapping of names to plain values"
     if annotation is Schedule:

@@ -102,7 +102,8 @@ class Manifest:
             if not any(word in _words(entry) for entry in self.entries):
                 known = sorted({known for entry in self.entries for known in _words(entry)})
                 close = difflib.get_close_matches(word, known, n=1)
-                hint = f", did you mean {close[0]}?" if close else f"; it has {', '.join(known)}"
+                short = [name for name in known if "/" not in name] or known
+                hint = f", did you mean {close[0]}?" if close else f"; it has {', '.join(short)}"
                 raise ConfigError(f"--only {printable(word, quoted=False)}: no such row in {self.name}{hint}")
         chosen = [entry for entry in self.entries if not only or _words(entry) & set(only)]
         return tuple(entry for entry in chosen if long or not entry.row.long or entry.name in only)
@@ -119,6 +120,14 @@ def zoo_folder() -> Path:
 def list_manifests() -> list[str]:
     """Names of the packaged manifests, sorted."""
     return sorted(path.parent.name for path in zoo_folder().glob(f"*/{MAIN}.yaml"))
+
+
+def list_single_rows() -> list[str]:
+    """Names of the packaged files that hold one row each, sorted."""
+    folder = zoo_folder()
+    return sorted(
+        path.relative_to(folder).with_suffix("").as_posix() for path in folder.glob("*/*.yaml") if path.stem != MAIN
+    )
 
 
 def load_manifest(source: str | Path) -> Manifest:
@@ -188,8 +197,10 @@ def _entry(
     row = _checked(Row, raw, where)
     if (row.must_stay_below is None) == (row.floor is None and row.bar is None):
         raise ConfigError(f"{where}: give either floor and bar, or must_stay_below for a control")
-    if row.must_stay_below is None and (row.floor is None or row.bar is None or row.floor > row.bar):
-        raise ConfigError(f"{where}: floor and bar are both needed, and the floor is not above the bar")
+    if row.must_stay_below is None and (row.floor is None or row.bar is None):
+        raise ConfigError(f"{where}: floor and bar are needed both, or must_stay_below for a control")
+    if row.floor is not None and row.bar is not None and row.floor > row.bar:
+        raise ConfigError(f"{where}: floor: {row.floor:g} is above the bar of {row.bar:g}, it has to be at or below it")
     if protocols is not None:
         _check_protocol(row.protocol, where, protocols)
     if row.curve is not None and row.curve not in curves:

@@ -198,10 +198,14 @@ def _steps_to_floor(line: Line) -> str:
     return f"{line['steps_to_floor']:,.0f}" + (f" ({reached} of {seeds})" if reached < seeds else "")
 
 
+def seeds_text(seeds: int) -> str:
+    return "1 seed" if seeds == 1 else f"{seeds} seeds"
+
+
 def scoring(seeds: int, fraction: float = 1.0) -> str:
     if fraction < 1:
-        return f"{seeds} seeds, the first {fraction:.0%} of each budget; scores are the last evaluation by then."
-    return f"{seeds} seeds, {EPISODES} deterministic episodes each, reset seeds from {FIRST_SEED}."
+        return f"{seeds_text(seeds)}, the first {fraction:.0%} of each budget; scores are the last evaluation by then."
+    return f"{seeds_text(seeds)}, {EPISODES} deterministic episodes each, reset seeds from {FIRST_SEED}."
 
 
 def markdown(table: Sequence[Line], seeds: int, fraction: float = 1.0) -> str:
