@@ -55,7 +55,7 @@ def test_replay_rows_of_a_checkpoint_hold_every_frame_once(trained: TrainResult)
     (segment,) = checkpoint.segments
     rows = read_segment(replay_directory(checkpoint.path), segment)
     assert rows["rewards"].shape == (32, 2)
-    assert rows["frames"].shape[1:] == (1, 84, 84) and rows["frames"].dtype == np.uint8
+    assert rows["frames"].shape[1:] == (1, 44, 44) and rows["frames"].dtype == np.uint8
     # One per step, and a whole stack for each of the few starts.
     assert 64 < len(rows["frames"]) <= 64 + 2 * 4 * 4
 
@@ -72,8 +72,8 @@ def test_a_checkpoint_is_evaluated_and_asked_without_a_word_about_its_encoder(tr
 
 
 def test_an_image_of_another_shape_is_told_what_was_expected(trained: TrainResult) -> None:
-    with pytest.raises(EnvironmentProblem, match=r"has shape \(84, 84, 4\): give one of shape \(4, 84, 84\)"):
-        predict(trained.checkpoint, np.zeros((84, 84, 4), np.uint8))
+    with pytest.raises(EnvironmentProblem, match=r"has shape \(44, 44, 4\): give one of shape \(4, 44, 44\)"):
+        predict(trained.checkpoint, np.zeros((44, 44, 4), np.uint8))
 
 
 def test_a_checkpoint_of_another_encoder_is_refused_by_name(trained: TrainResult) -> None:

@@ -13,6 +13,7 @@ from rl_training.envs.factory import make_env
 from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import ALGORITHMS, get_config_class, get_spec
 from rl_training.models.cnn.nature import NatureCNN
+from rl_training.runtime.checkpoint import load_checkpoint
 from rl_training.runtime.metric_lines import read_metrics
 from rl_training.runtime.ppo_trainer import train_ppo
 from rl_training.runtime.workflows import TrainResult, agent_of, evaluate_checkpoint, predict, train
@@ -49,7 +50,7 @@ def test_a_preset_trains_and_writes_a_checkpoint(trained: TrainResult) -> None:
 def test_a_checkpoint_is_evaluated_and_asked_without_a_word_about_its_encoder(trained: TrainResult) -> None:
     result = evaluate_checkpoint(trained.checkpoint, episodes=2)
     assert len(result.returns) == 2 and max(result.lengths) <= 30
-    env = make_env("ALE/Breakout-v5", {"atari": True})
+    env = make_env("ALE/Breakout-v5", load_checkpoint(trained.checkpoint).config["env_kwargs"])
     image, _ = env.reset(seed=0)
     assert env.action_space.contains(predict(trained.checkpoint, image))
     assert isinstance(agent_of(trained.checkpoint).learner.model.encoder, NatureCNN)
