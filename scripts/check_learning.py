@@ -35,7 +35,7 @@ def main() -> int:
     # A report is of all rows, those that take hours too; what is trained is what was asked for.
     chosen = Manifest("the zoo", "", "", {}, rows, {}).select(arguments.only or (), long=arguments.long)
     if not chosen:  # or nothing would count as every row
-        raise ConfigError(f"--only {arguments.only[0]}: all of these rows take hours; --long includes them")
+        raise ConfigError(f"--only {arguments.only[0]}: all of these rows are long ones; --long includes them")
     if not arguments.table:
         jobs = [Job(entry, seed, arguments.output_dir) for entry in chosen for seed in range(arguments.seeds)]
         ahead = [job for job in jobs if not is_done(job)]

@@ -17,12 +17,12 @@ from rl_training.errors import ConfigError
 from rl_training.experiment.config import list_presets, load_config
 from rl_training.runtime import workflows
 from rl_training.zoo.band import ARRAYS, band_of, band_path, first_outside, load_band, make_band, save_band
-from rl_training.zoo.checking import Check, check_preset
+from rl_training.zoo.checking import Check, check_preset, least_share
 from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import list_manifests, load_manifest, zoo_folder
 from rl_training.zoo.report import curves_of
 from rl_training.zoo.results import gather
-from rl_training.zoo.runs import Job, train_and_score
+from rl_training.zoo.runs import Job, share_of, train_and_score
 from zoo_helpers import STEPS, curve, entry_of, install_env, preset, write_manifest
 
 CANNOT_TELL = {"mpo/mountaincar_continuous"}
@@ -161,6 +161,12 @@ def test_packaged_bands_are_left_by_an_agent_that_learns_nothing() -> None:
     for band in bands:
         flat = Curve(band.steps, np.full(band.steps.size, band.untrained), band.steps)
         assert band.judge(flat).passed == (band.tells_from is None), band.name
+
+
+def test_the_least_share_that_a_check_asks_for_is_enough() -> None:
+    for name in list_presets():
+        band, total = load_band(band_path(name)), load_config(name).total_timesteps
+        assert share_of(total, least_share(band, total)) >= band.steps[0], name
 
 
 @pytest.fixture(scope="module")

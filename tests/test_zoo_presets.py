@@ -163,6 +163,16 @@ def test_a_bad_manifest_is_one_line(text: dict[str, Any], message: str, tmp_path
         load_manifest(path)
 
 
+def test_asking_for_long_rows_only_says_how_to_get_them(tmp_path: Path) -> None:
+    hint = "--long includes them, --only with the name of a row runs it"
+    for words, start in (
+        (("box2d", "--only", "lunarlander_masked"), "--only lunarlander_masked: all of these rows are long ones; "),
+        (("mujoco",), "mujoco: all of its rows are long ones; "),
+    ):
+        outcome = call("zoo", "run", *words, "--output-dir", tmp_path / "runs")
+        assert outcome.code == 2 and outcome.err == f"error: {start}{hint}\n"
+
+
 def test_a_row_name_is_1_to_50_characters_that_are_a_path_below_any_folder(tmp_path: Path) -> None:
     def load(name: str) -> str:
         return load_manifest(write_manifest(tmp_path, {}, [row(CARTPOLE, name=name)])).entries[0].name
@@ -257,7 +267,7 @@ def test_scripts_are_thin_calls_on_the_same_code(
     ("words", "message"),
     [
         (("--only", "ppo/cartpoel"), "--only ppo/cartpoel: no such row in the zoo, did you mean ppo/cartpole?"),
-        (("--only", "pong_atari"), "--only pong_atari: all of these rows take hours; --long includes them"),
+        (("--only", "pong_atari"), "--only pong_atari: all of these rows are long ones; --long includes them"),
         (("--jobs", "0"), "--jobs: 0 has to be at least 1"),
         (("--seeds", "0", "--table"), "--seeds: 0 has to be at least 1"),
         (("--seeds", "-3"), "--seeds: -3 has to be at least 1"),

@@ -227,7 +227,8 @@ def _selected(manifest: str, only: list[str] | None, long: bool, fraction: float
     # The file of one row names it: no second word is needed to run it, however long it takes.
     entries = loaded.select(only or (), long=long or len(loaded.entries) == 1)
     if not entries:
-        raise ConfigError(f"{manifest}: all of its rows take hours; --long includes them, --only ROW runs one")
+        asked = f"--only {only[0]}: all of these" if only else f"{manifest}: all of its"
+        raise ConfigError(f"{asked} rows are long ones; --long includes them, --only with the name of a row runs it")
     return loaded, entries
 
 

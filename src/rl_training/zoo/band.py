@@ -51,7 +51,7 @@ class Band:
 
     def judge(self, curve: Curve) -> Verdict:
         """A control leaves its band upwards, all others downwards: learning faster is no fault."""
-        curve = curve.until(self.steps[-1] * 1.001) if self.steps.size else curve
+        curve = curve.until(float(self.steps[-1])) if self.steps.size else curve
         means = running_mean(curve.returns)
         low = np.interp(curve.steps, self.steps, self.low)
         high = np.interp(curve.steps, self.steps, self.high)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,11 @@ class Check:
         return facts | {"tells_from": self.band.tells_from} | self.verdict.summary()
 
 
+def least_share(band: Band, total_steps: int) -> float:
+    """Of a run, that has its first evaluation in it: rounded up, so that it is enough."""
+    return math.ceil(float(band.steps[0]) / total_steps * 1e4) / 1e4
+
+
 def check_preset(
     source: str,
     *,
@@ -74,7 +80,7 @@ def check_preset(
     if stop < band.steps[0]:
         raise ConfigError(
             f"--budget-fraction {fraction:g}: stops at step {stop:,}, before the first evaluation of {name} "
-            f"at {int(band.steps[0]):,}; give at least {band.steps[0] / preset.total_timesteps:.2g}"
+            f"at {int(band.steps[0]):,}; give at least {least_share(band, preset.total_timesteps):g}"
         )
     run_name = f"check-{name.replace('/', '-')}-seed{seed}"
     config = load_config(preset, {"seed": seed, "run_name": run_name, "output_dir": output_dir})

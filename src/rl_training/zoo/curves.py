@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rl_training.runtime.metric_lines import METRICS_FILE, iterate_lines
 
 Numbers = NDArray[np.float64]
+LATE = 1.001  # evaluations are due at the first rollout behind a step: one that is so little late belongs to it
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Curve:
     seconds: Numbers
 
     def until(self, step: float) -> Curve:
-        kept = self.steps <= step
+        kept = self.steps <= step * LATE
         return Curve(self.steps[kept], self.returns[kept], self.seconds[kept])
 
     def first_at(self, threshold: float) -> int | None:

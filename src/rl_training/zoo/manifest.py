@@ -211,7 +211,9 @@ def _entry(
     except ConfigError as error:
         raise ConfigError(f"{where}: config: {error}") from None
     if preset.total_timesteps > row.budget:
-        raise ConfigError(f"{where}: total_timesteps {preset.total_timesteps:,} is over its budget of {row.budget:,}")
+        raise ConfigError(
+            f"{where}: total_timesteps {preset.total_timesteps:,} is over its budget of {row.budget:,}, change one"
+        )
     name = row.name or _preset_name(row.config)
     if row.name is None and not _is_name(name):
         name = Path(name).stem  # a preset that is somewhere else
