@@ -170,6 +170,15 @@ def test_a_picture_leaves_out_runs_that_have_only_begun(tmp_path: Path) -> None:
     assert ends == [80_000, 40_000]
 
 
+def test_a_bar_is_drawn_where_a_run_has_come_near_its_end() -> None:
+    from matplotlib.figure import Figure
+
+    for last, labels in ((100_000, ["ppo", "bar"]), (66_700, ["ppo", "bar"]), (66_600, ["ppo"])):
+        axes = Figure().subplots()
+        _draw_all(axes, [(entry_of(reference=None), [curve([20_000, last], [50.0, 150.0])])])
+        assert axes.get_legend_handles_labels()[1] == labels, last
+
+
 def test_one_short_run_without_anything_published_is_drawn_on_a_plain_axis() -> None:
     from matplotlib.figure import Figure
 

@@ -156,8 +156,12 @@ def _draw_all(axes: Axes, rows: Rows) -> dict[str, Any]:
 
 
 def _draw_bars(axes: Axes, rows: Rows) -> None:
-    """Lines where there are one or two; of more each algorithm has a mark of its colour at the right edge."""
-    bars = {entry.algorithm: entry.row.bar for entry, _ in rows if entry.row.bar is not None}
+    """Lines where there are one or two; of more each algorithm has a mark of its colour at the right edge. A bar is
+    for the end of a run: those of runs that have only begun would press all curves to the ground."""
+    finished = [entry for entry, curves in rows if _at_end(entry, curves)]
+    bars = {entry.algorithm: entry.row.bar for entry in finished if entry.row.bar is not None}
+    if not bars:
+        return
     if len(set(bars.values())) <= 2:
         for number, bar in enumerate(sorted(set(bars.values()))):
             said = "bar" if number == 0 else None
@@ -168,6 +172,11 @@ def _draw_bars(axes: Axes, rows: Rows) -> None:
         colour = COLOURS[_number(algorithm) % len(COLOURS)]
         axes.plot([1.0], [bar], color=colour, transform=at_the_edge, clip_on=False, **EDGE)
     axes.plot([], [], color="#555555", label="bar", **EDGE)
+
+
+def _at_end(entry: Entry, curves: Sequence[Curve]) -> bool:
+    furthest = max(float(curve.steps[-1]) for curve in curves if curve.steps.size)
+    return entry.preset.total_timesteps <= PAST_THE_END * furthest
 
 
 def _draw_published(axes: Axes, curve: PublishedCurve, label: str, number: int, end: float) -> float:
