@@ -114,6 +114,20 @@ def test_settings_of_the_algorithm_and_the_model_make_another_preset() -> None:
         assert same_settings(settings(cartpole), load_config(cartpole, per_run)), per_run
 
 
+def test_a_note_of_another_benchmark_that_found_the_run_in_use_is_gone_when_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_env(tmp_path / "env", monkeypatch)
+    job = job_of(write_manifest(tmp_path, {"quick": preset()}))
+
+    def watch(env_steps: int) -> bool:
+        note_failure(job, "in use by process 1")
+        return True
+
+    train_and_score(job, watch)
+    assert stored_score(job) is not None and stored_failure(job) is None
+
+
 def test_wherever_a_run_is_stopped_its_curve_and_score_are_those_of_one_that_was_not(tmp_path: Path) -> None:
     manifest = write_manifest(tmp_path, {"quick": preset()})
     whole, parts = job_of(manifest, runs="whole"), job_of(manifest, runs="parts")

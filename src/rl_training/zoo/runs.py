@@ -145,6 +145,7 @@ def train_and_score(job: Job, watch: Callable[[int], bool] = lambda env_steps: T
     if run_dir.exists() and not same_settings(run_dir / "config.yaml", job.entry.preset):
         set_aside(run_dir)
     seconds = _train(job, watch)
+    job.failure_file.unlink(missing_ok=True)  # of another benchmark that found the run in use
     if seconds is None:
         return
     from rl_training.runtime.workflows import evaluate_checkpoint
