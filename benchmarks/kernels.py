@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from workers import cores
 from works import WORKS
 
-from rl_training.experiment.config import load_config
+from rl_training.config.loading import load_config
 from rl_training.models.cnn.nature import NatureCNN
 from rl_training.runtime.threads import limited_threads
 

@@ -8,7 +8,7 @@ import tempfile
 
 from windows import Windows
 
-from rl_training.experiment.config import load_config
+from rl_training.config.loading import load_config
 from rl_training.runtime.loops import Progress
 from rl_training.runtime.workflows import train
 

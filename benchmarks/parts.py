@@ -11,14 +11,14 @@ from typing import Any
 
 from works import WORKS, own_works
 
-from rl_training.config.train import TrainConfig
+from rl_training.config.loading import load_config
+from rl_training.config.train_config import TrainConfig
 from rl_training.envs.spaces import Spaces
-from rl_training.experiment.config import load_config
 from rl_training.runtime.loops import Loop, Progress, ReplayLoop
-from rl_training.runtime.metrics import MetricWindow
+from rl_training.runtime.metric_window import MetricWindow
 from rl_training.runtime.preparing import build_loop, resolve_auto, training_envs
-from rl_training.runtime.recorder import Recorder
 from rl_training.runtime.threads import limited_threads
+from rl_training.telemetry.recorder import Recorder
 
 PARTS = ("env", "acting", "storing", "sampling", "learning", "logging", "rest")
 OF_REPLAY = ("storing", "sampling")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from rl_training.experiment.config import load_config
+from rl_training.config.loading import load_config
 from rl_training.runtime import workflows
 
 # Env steps to run: two or three checkpoints. The quickest of each kind of run, where a checkpoint weighs most.

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rl_training.experiment.config import load_config
-from rl_training.runtime import durable_files
-from rl_training.runtime.checkpoint import latest_checkpoint, list_checkpoints
+from rl_training.config.loading import load_config
 from rl_training.runtime.workflows import resume, train
+from rl_training.storage import durable_files
+from rl_training.storage.checkpoints import latest_checkpoint, list_checkpoints
 from run_cases import assert_same_run
 
 INTERVAL = 200

@@ -20,8 +20,8 @@ from checkpoint_helpers import sign_again
 from mutants import MARKER, MUST_BE_REFUSED, config_forged, mutations_of
 from rl_training.errors import RLTrainingError
 from rl_training.experiment.registry import ALGORITHMS, get_config_class, get_spec
-from rl_training.runtime.checkpoint import latest_checkpoint, list_checkpoints, load_checkpoint
 from rl_training.runtime.workflows import agent_of, resume
+from rl_training.storage.checkpoints import latest_checkpoint, list_checkpoints, load_checkpoint
 
 # Code that belongs to the installation may be run, lazily imported modules among it; code from anywhere else may not.
 OURS = tuple(

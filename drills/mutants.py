@@ -21,8 +21,8 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from checkpoint_helpers import edit_manifest, sign_again
-from rl_training.runtime.checkpoint_files import FILES, MANIFEST
-from rl_training.runtime.durable_files import file_record
+from rl_training.storage.checkpoint_format import FILES, MANIFEST
+from rl_training.storage.durable_files import file_record
 
 Dice = random.Random
 NASTY: list[Any] = [

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cli_helpers import call
+from config_cases import OUT_OF_RANGE, every_field, place
 from figures import record_figure
 from rl_training.config.base import leaf_types
 from rl_training.config.messages import sections
-from rl_training.config.train import TrainConfig
-from test_config_fields import OUT_OF_RANGE, every_field, place
+from rl_training.config.train_config import TrainConfig
 
 STARTED_PROCESSES = 24
 

@@ -16,8 +16,8 @@ from checkpoint_helpers import run_python
 from disk_layer import DiskLayer, Faults
 from figures import record_figure
 from rl_training.errors import RLTrainingError
-from rl_training.runtime.checkpoint import latest_checkpoint, list_checkpoints, verify_checkpoint
 from rl_training.runtime.workflows import resume, train
+from rl_training.storage.checkpoints import latest_checkpoint, list_checkpoints, verify_checkpoint
 from run_cases import CASES, assert_same_run, metric_lines
 
 RUNS = {"on-policy": CASES["a2c, one env"], "replay": CASES["dqn, one env, a buffer that overflows"]}
@@ -101,9 +101,10 @@ def test_a_disk_that_stays_broken_keeps_the_last_checkpoint(name: str, tmp_path:
 REAL_TROUBLE = """
 import json, os, resource, sys
 from pathlib import Path
-from rl_training.experiment.config import load_config
-from rl_training.runtime.checkpoint import list_checkpoints, verify_checkpoint
-from rl_training.runtime.recorder import read_metrics
+from rl_training.config.loading import load_config
+from rl_training.storage.checkpoints import list_checkpoints
+from rl_training.storage.checkpoints import verify_checkpoint
+from rl_training.telemetry.recorder import read_metrics
 from rl_training.runtime.workflows import train
 
 folder, kind = Path(sys.argv[1]), sys.argv[2]

@@ -17,14 +17,14 @@ import pytest
 
 from faulty_envs import WAYS, FaultyEnv
 from figures import record_figure
-from rl_training.envs import supervised
+from rl_training.config.loading import load_config
+from rl_training.envs import async_vector
 from rl_training.envs.factory import make_vector_env
 from rl_training.envs.spaces import Spaces
-from rl_training.experiment.config import load_config
 from rl_training.runtime.preparing import build_loop, training_envs
 from rl_training.runtime.workflows import train
 
-TESTS = Path(__file__).resolve().parent.parent / "tests"
+TESTS = Path(__file__).resolve().parent.parent / "tests" / "support"
 TIMEOUT, CONSTRUCTOR = 1.0, 0.4
 MODULE = f"""
 import sys
@@ -86,8 +86,8 @@ class Hazardous(gym.Env[Any, Any]):
 @pytest.mark.parametrize("algo", ["dqn", "ppo"])
 def test_no_transition_crosses_a_break(algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rewards count the steps of an episode and observations carry its mark: what crosses a break shows."""
-    monkeypatch.setattr(supervised, "RESTARTS_PER_ENV", 10**6)
-    monkeypatch.setattr(supervised, "RESTARTS_PER_RUN", 10**6)
+    monkeypatch.setattr(async_vector, "RESTARTS_PER_ENV", 10**6)
+    monkeypatch.setattr(async_vector, "RESTARTS_PER_RUN", 10**6)
     settings: dict[str, Any] = {"num_steps": 50, "minibatch_size": 50}
     if algo == "dqn":
         settings = {"learning_starts": 2000, "buffer_size": 20_000, "n_step": 3, "gamma": 0.5}

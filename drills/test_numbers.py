@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from figures import record_figure
+from rl_training.config.loading import load_config
 from rl_training.envs.spaces import Spaces
-from rl_training.experiment.config import load_config
-from rl_training.runtime.finite import check_update
+from rl_training.runtime.divergence import check_update
 from rl_training.runtime.preparing import build_loop, training_envs
 
 SECONDS = 4.0

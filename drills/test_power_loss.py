@@ -11,15 +11,15 @@ import pytest
 from disk_layer import DiskLayer, Operation
 from figures import record_figure
 from lossy_disk import WAYS, LossyDisk
-from rl_training.runtime import saving
-from rl_training.runtime.checkpoint import (
+from rl_training.runtime import run_saver
+from rl_training.runtime.workflows import resume, train
+from rl_training.storage.checkpoints import (
     best_checkpoint,
     latest_checkpoint,
     list_checkpoints,
     load_checkpoint,
     save_checkpoint,
 )
-from rl_training.runtime.workflows import resume, train
 from run_cases import CASES, Case, assert_same_run
 
 RUNS = {"on-policy": CASES["a2c, one env"], "replay": CASES["dqn, one env, a buffer that overflows"]}
@@ -29,14 +29,14 @@ RESUMED = 10  # of the states after a power cut: that many are also trained to t
 def record_run(case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Operation | int]:
     """The file operations of a run; a number where a save of that many env steps has returned."""
     trace: list[Operation | int] = []
-    real = saving.RunSaver.save
+    real = run_saver.RunSaver.save
 
     def save(self: Any, *arguments: Any, **options: Any) -> Any:
         path = real(self, *arguments, **options)
         trace.append(self.loop.env_steps)
         return path
 
-    monkeypatch.setattr(saving.RunSaver, "save", save)
+    monkeypatch.setattr(run_saver.RunSaver, "save", save)
     folder.mkdir()
     with DiskLayer(folder, trace.append):
         train(case.config(folder, keep_checkpoints=2), show=False)

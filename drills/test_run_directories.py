@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from figures import record_figure
-from rl_training.runtime.run_directory import create_run_directory, list_runs, open_run_directory
+from rl_training.storage.run_directory import create_run_directory, list_runs, open_run_directory
 
 PAIRS = 50
 STALE = 20

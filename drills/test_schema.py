@@ -7,7 +7,7 @@ from pathlib import Path
 from checkpoint_helpers import edit_manifest, refusal, save
 from figures import record_figure
 from golden import RUNS, check_golden
-from rl_training.runtime.checkpoint import SCHEMA
+from rl_training.storage.checkpoints import SCHEMA
 
 
 def test_every_released_schema_loads_and_a_later_one_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from cli_helpers import Outcome, call, tiny_config, wait_for, write_config
 from figures import record_figure
-from rl_training.runtime.checkpoint import latest_checkpoint
+from rl_training.storage.checkpoints import latest_checkpoint
 
 SLOW_SECONDS = 1.0  # how long a phase lasts: the signal comes in its middle
 PHASES = ("rollout", "update", "eval", "save", "env reset")
@@ -23,7 +23,10 @@ SLOW_PHASE = """
 import importlib, pathlib, sys, time
 from rl_training.cli import main
 from rl_training.experiment.registry import get_entry
-from rl_training.runtime import checkpoint_files, collector, saving, workflows
+from rl_training.storage import checkpoint_format
+from rl_training.runtime import collector
+from rl_training.runtime import run_saver
+from rl_training.runtime import workflows
 
 phase, seconds, algorithm = sys.argv[1], float(sys.argv[2]), sys.argv[3]
 

@@ -17,7 +17,8 @@ WARM_UP, SOAK = 50.0, 80.0
 PREDICTION = """
 import sys, numpy as np
 from rl_training.data.frame_replay import FrameReplayBuffer
-from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
+from rl_training.data.replay_buffer import PriorityOptions
+from rl_training.data.replay_buffer import ReplayBuffer
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096

@@ -1,8 +1,8 @@
 """The zoo from a checkout: lists and launches its benchmarks. The same as `rl-training zoo`, which is what it calls.
 
-    python scripts/benchmark_zoo.py list [MANIFEST]
-    python scripts/benchmark_zoo.py run zoo/atari/benchmark.yaml --only dqn --seeds 1 --long
-    python scripts/benchmark_zoo.py table classic
+python scripts/benchmark_zoo.py list [MANIFEST]
+python scripts/benchmark_zoo.py run zoo/atari/benchmark.yaml --only dqn --seeds 1 --long
+python scripts/benchmark_zoo.py table classic
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rl_training.errors import ConfigError, RLTrainingError
 from rl_training.zoo.display import JobsDisplay
-from rl_training.zoo.launching import launch
+from rl_training.zoo.launcher import launch
 from rl_training.zoo.manifest import Manifest, list_manifests, load_manifest
 from rl_training.zoo.report import KEPT, write_report
 from rl_training.zoo.results import gather

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rl_training.experiment.config import load_config
-from rl_training.runtime.checkpoint import SCHEMA, latest_checkpoint
-from rl_training.runtime.state_tree import state_hash
+from rl_training.config.loading import load_config
 from rl_training.runtime.workflows import predict, train
+from rl_training.storage.checkpoints import SCHEMA, latest_checkpoint
+from rl_training.storage.state_tree import state_hash
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "checkpoints"
 COMMON = {"total_timesteps": 64, "checkpoint_every": 32, "eval_episodes": 1, "log_every": 16, "keep_checkpoints": 1}

@@ -17,9 +17,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "reproducible", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("reproducible", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("reproducible")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_training.runtime.metric_lines import read_metrics
+from rl_training.telemetry.metric_lines import read_metrics
 from tiny_runs import STEPS, train_tiny
 
 

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from cli_helpers import call
+from rl_training.config.loading import load_config
 from rl_training.data.frame_replay import FrameReplayBuffer
 from rl_training.envs.factory import make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, EnvironmentProblem
-from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import get_spec
 from rl_training.models.cnn.impala_resnet import ImpalaResNet
 from rl_training.models.cnn.nature import NatureCNN
 from rl_training.runtime.agent import restore_learner
-from rl_training.runtime.checkpoint import load_checkpoint, read_segment, replay_directory
 from rl_training.runtime.dqn_trainer import train_dqn
 from rl_training.runtime.loops import ReplayLoop
 from rl_training.runtime.preparing import build_loop
 from rl_training.runtime.workflows import TrainResult, agent_of, evaluate_checkpoint, predict
+from rl_training.storage.checkpoints import load_checkpoint, read_segment, replay_directory
 
 TINY: dict[str, Any] = {
     "total_timesteps": 64,

@@ -13,14 +13,15 @@ from ale_py import roms
 from gymnasium.vector import AutoresetMode
 
 from on_policy_helpers import make_learner
-from rl_training.algorithms.learner import Action
-from rl_training.algorithms.streams import Streams
+from painted_env import Painted
+from rl_training.algorithms.common.learner import Action
+from rl_training.algorithms.common.streams import Streams
+from rl_training.config.loading import load_config
 from rl_training.config.pixels import AtariOptions, ImageOptions, frame_stack, pixel_options
 from rl_training.envs.atari import AtariGames
 from rl_training.envs.factory import autoreset_mode, make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError, EnvironmentProblem
-from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.evaluation import EvalResult, evaluate
@@ -31,27 +32,6 @@ FIXED = {"sticky_actions": 0.0, "noop_max": 0}
 
 def games(env_id: str = "ALE/Breakout-v5", num_envs: int = 2, **atari: Any) -> Any:
     return make_vector_env(env_id, num_envs, env_kwargs={"atari": atari})
-
-
-class Painted(gym.Env[Any, Any]):
-    """Images that say which step it is, in whatever layout is asked for."""
-
-    def __init__(self, shape: tuple[int, ...] = (8, 6, 3), render_mode: str | None = None):
-        self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
-        self.action_space = gym.spaces.Discrete(2)
-        self.render_mode = render_mode
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.elapsed = 1
-        return self._paint(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.elapsed += 1
-        return self._paint(), 1.0, self.elapsed == 9, False, {}
-
-    def _paint(self) -> np.ndarray:
-        return np.full(self.observation_space.shape, 10 * self.elapsed, np.uint8)
 
 
 @pytest.mark.parametrize(

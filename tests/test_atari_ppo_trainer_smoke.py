@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from painted_env import Painted
 from rl_training import PPO
+from rl_training.config.loading import load_config
 from rl_training.envs.factory import make_env
-from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import ALGORITHMS, get_config_class, get_spec
 from rl_training.models.cnn.nature import NatureCNN
-from rl_training.runtime.checkpoint import load_checkpoint
-from rl_training.runtime.metric_lines import read_metrics
 from rl_training.runtime.ppo_trainer import train_ppo
 from rl_training.runtime.workflows import TrainResult, agent_of, evaluate_checkpoint, predict, train
-from test_atari_envs import Painted
+from rl_training.storage.checkpoints import load_checkpoint
+from rl_training.telemetry.metric_lines import read_metrics
 from tiny_runs import tiny_config
 
 TINY: dict[str, Any] = {

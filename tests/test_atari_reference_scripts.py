@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_training.experiment.config import load_config
+from rl_training.config.loading import load_config
 from tiny_runs import ROOT
 
 

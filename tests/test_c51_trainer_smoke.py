@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from config_cases import refused
-from rl_training.experiment.config import list_presets, load_config
-from rl_training.runtime.metric_lines import read_metrics
+from rl_training.config.loading import list_presets, load_config
+from rl_training.telemetry.metric_lines import read_metrics
 from tiny_runs import STEPS, train_tiny
 
 

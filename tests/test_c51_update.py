@@ -23,10 +23,10 @@ from replay_helpers import (
 )
 from rl_training.algorithms import c51 as c51_module
 from rl_training.algorithms.c51 import c51_loss, greedy_distribution, logits_of
-from rl_training.algorithms.projections import categorical_projection
+from rl_training.algorithms.common.projections import categorical_projection
 from rl_training.data.transitions import Transitions
 from rl_training.envs.spaces import Spaces
-from test_projections import slow_projection
+from slow_formulas import slow_projection
 
 SUPPORT = {"num_atoms": 7, "support_low": -6.0, "support_high": 9.0}
 
@@ -180,9 +180,7 @@ def test_three_updates_equal_a_reference_written_by_hand(case: dict[str, Any]) -
         max_grad_norm=case.get("max_grad_norm", 10.0),
     )
     for number in range(3):
-        batch = make_batch(
-            DISCRETE, 12, number, weights=case.get("prioritized", False), n_step=case.get("n_step", 1)
-        )
+        batch = make_batch(DISCRETE, 12, number, weights=case.get("prioritized", False), n_step=case.get("n_step", 1))
         learner.env_steps = 10 * (number + 1)
         result = learner.update(batch)
         divergences = reference.update(batch)

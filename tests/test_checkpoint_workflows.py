@@ -13,11 +13,11 @@ from gymnasium import spaces
 from checkpoint_helpers import sign_again
 from rl_training.errors import CheckpointError
 from rl_training.experiment.registry import get_spec
-from rl_training.runtime.checkpoint import best_checkpoint, load_checkpoint
-from rl_training.runtime.metric_lines import read_metrics, without_wall_clock
-from rl_training.runtime.state_tree import state_hash
-from rl_training.runtime.tensor_files import read_arrays, write_arrays
 from rl_training.runtime.workflows import agent_of, evaluate_checkpoint, predict, resume, train
+from rl_training.storage.checkpoints import best_checkpoint, load_checkpoint
+from rl_training.storage.state_tree import state_hash
+from rl_training.storage.tensor_files import read_arrays, write_arrays
+from rl_training.telemetry.metric_lines import read_metrics, without_wall_clock
 from tiny_runs import EVERY_ALGORITHM, STEPS, Blocks, some_observations, tiny_config, train_tiny
 
 

@@ -19,9 +19,9 @@ from cli_helpers import Outcome, Trainer, call, make_trainer, start_process, tin
 from rl_training import __version__
 from rl_training.cli import main
 from rl_training.command_line.observations import to_observation
+from rl_training.config.loading import list_presets
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
-from rl_training.experiment.config import list_presets
 from rl_training.experiment.registry import algorithm_names
 
 SUMMARY_KEYS = {"run_dir", "checkpoint", "env_steps", "wall_seconds", "steps_per_second", "eval"}
@@ -94,9 +94,7 @@ def test_play_inspect_and_list_runs(algorithm: str, trained: Trainer, tmp_path: 
     assert shown.code == 0 and "model.hidden_sizes" in shown.out
 
     rows = call("list", "runs", "--output-dir", runs, "--json").json
-    assert [(row["path"], row["status"], row["algo"]) for row in rows] == [
-        (summary["run_dir"], "finished", algorithm)
-    ]
+    assert [(row["path"], row["status"], row["algo"]) for row in rows] == [(summary["run_dir"], "finished", algorithm)]
     assert Path(summary["run_dir"]).name in call("list", "runs", "--output-dir", runs).out
 
 
@@ -142,9 +140,7 @@ def test_several_seeds_are_several_runs(tmp_path: Path) -> None:
     outcome = call("train", config, "--seeds", "3,5", "--output-dir", tmp_path / "runs", "--json", "--quiet")
     assert outcome.code == 0, outcome.err
     summaries = [json.loads(line) for line in outcome.out.splitlines()]
-    seeds = [
-        call("inspect", summary["checkpoint"], "--json").json["config"]["seed"] for summary in summaries
-    ]
+    seeds = [call("inspect", summary["checkpoint"], "--json").json["config"]["seed"] for summary in summaries]
     assert seeds == [3, 5] and len({summary["run_dir"] for summary in summaries}) == 2
 
     people = call("train", config, "--seeds", "3,5", "--output-dir", tmp_path / "more", "--quiet")

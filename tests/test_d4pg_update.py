@@ -25,7 +25,7 @@ from rl_training.algorithms import d4pg as d4pg_module
 from rl_training.algorithms.d4pg import d4pg_actor_loss, d4pg_loss
 from rl_training.data.transitions import Transitions
 from rl_training.models import MLPD4PGModel
-from test_projections import slow_projection
+from slow_formulas import slow_projection
 
 SUPPORT = {"num_atoms": 7, "support_low": -6.0, "support_high": 9.0}
 
@@ -90,9 +90,7 @@ def test_the_actor_climbs_the_expected_return() -> None:
     ours = d4pg_actor_loss(model, obs)
     assert ours.item() == pytest.approx(slow.item(), abs=1e-5)
     parameters = list(model.policy_network.parameters())
-    for mine, other in zip(
-        torch.autograd.grad(ours, parameters), torch.autograd.grad(slow, parameters), strict=True
-    ):
+    for mine, other in zip(torch.autograd.grad(ours, parameters), torch.autograd.grad(slow, parameters), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-6)
 
 

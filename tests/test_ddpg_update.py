@@ -125,9 +125,7 @@ def test_three_updates_equal_a_reference_written_by_hand(case: dict[str, Any]) -
     settings = {"tau": 0.1, "actor_learning_rate": 1e-3, "critic_learning_rate": 3e-3} | case
     learner = make_learner("ddpg", BOX, **settings)
     disturb(learner.target.module)
-    reference = ReferenceDDPG(
-        learner, tau=settings["tau"], rates=(1e-3, 3e-3), max_grad_norm=case.get("max_grad_norm")
-    )
+    reference = ReferenceDDPG(learner, tau=settings["tau"], rates=(1e-3, 3e-3), max_grad_norm=case.get("max_grad_norm"))
     for number in range(3):
         weighted = case.get("prioritized", False)
         batch = make_batch(BOX, 16, number, weights=weighted, n_step=case.get("n_step", 1))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from rl_training.runtime.checkpoint import load_checkpoint
-from rl_training.runtime.metric_lines import read_metrics
+from rl_training.storage.checkpoints import load_checkpoint
+from rl_training.telemetry.metric_lines import read_metrics
 from tiny_runs import STEPS, train_tiny
 
 

@@ -177,9 +177,7 @@ def test_three_updates_equal_a_reference_written_by_hand(case: dict[str, Any]) -
         max_grad_norm=case.get("max_grad_norm", 10.0),
     )
     for number in range(3):
-        batch = make_batch(
-            DISCRETE, 16, number, weights=case.get("prioritized", False), n_step=case.get("n_step", 1)
-        )
+        batch = make_batch(DISCRETE, 16, number, weights=case.get("prioritized", False), n_step=case.get("n_step", 1))
         learner.env_steps = 10 * (number + 1)
         result = learner.update(batch)
         errors = reference.update(batch)

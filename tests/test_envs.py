@@ -16,9 +16,9 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.envs import probes
-from rl_training.envs.classic_vector import CLASSIC_VECTOR_ENVS
+from rl_training.envs.async_vector import SupervisedVectorEnv
+from rl_training.envs.batched_classic import CLASSIC_VECTOR_ENVS
 from rl_training.envs.factory import autoreset_mode, backend_of, make_env, make_vector_env
-from rl_training.envs.supervised import SupervisedVectorEnv
 from rl_training.errors import ConfigError, EnvironmentProblem
 
 
@@ -237,9 +237,7 @@ def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: 
 )
 def test_an_unknown_id_names_the_nearest_in_its_newest_version(wrong: str, nearest: str) -> None:
     for make in (make_env, partial(make_vector_env, num_envs=2)):
-        with pytest.raises(
-            EnvironmentProblem, match=f"env '{wrong}' is not registered: did you mean '{nearest}'"
-        ):
+        with pytest.raises(EnvironmentProblem, match=f"env '{wrong}' is not registered: did you mean '{nearest}'"):
             make(wrong)
 
 
@@ -260,9 +258,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, registry_as_b
     # None in sys.modules makes the import fail, whether or not the package is installed.
     for module in ("ale_py", "Box2D", "mujoco"):
         monkeypatch.setitem(sys.modules, module, None)
-    for loaded in [
-        name for name in sys.modules if name.startswith(("gymnasium.envs.box2d", "gymnasium.envs.mujoco"))
-    ]:
+    for loaded in [name for name in sys.modules if name.startswith(("gymnasium.envs.box2d", "gymnasium.envs.mujoco"))]:
         monkeypatch.delitem(sys.modules, loaded)
     for env_id, extra in (("LunarLander-v3", "box2d"), ("Hopper-v5", "mujoco"), ("ALE/Pong-v5", "atari")):
         with pytest.raises(EnvironmentProblem) as caught:
@@ -284,10 +280,7 @@ def test_drawing_without_its_libraries_names_the_video_extra(monkeypatch: pytest
 def test_a_constructor_that_raises_is_told_on_one_line(backend: Any) -> None:
     with pytest.raises(EnvironmentProblem) as caught:
         make_vector_env(BrokenEnv, 2, env_kwargs={"size": 3}, backend=backend)
-    assert (
-        str(caught.value)
-        == "env BrokenEnv cannot be made: OSError: no level file at all (env_kwargs: {'size': 3})"
-    )
+    assert str(caught.value) == "env BrokenEnv cannot be made: OSError: no level file at all (env_kwargs: {'size': 3})"
 
 
 def test_an_argument_the_env_does_not_take_is_named() -> None:
@@ -296,9 +289,7 @@ def test_an_argument_the_env_does_not_take_is_named() -> None:
 
 
 def test_what_is_no_env_is_refused() -> None:
-    with pytest.raises(
-        EnvironmentProblem, match="give an env id or a callable that makes the env, not CartPoleEnv"
-    ):
+    with pytest.raises(EnvironmentProblem, match="give an env id or a callable that makes the env, not CartPoleEnv"):
         make_vector_env(make_env("CartPole-v1").unwrapped, 1)
     with pytest.raises(EnvironmentProblem, match=r"returned int, not a gymnasium.Env"):
         make_env(lambda: 3)

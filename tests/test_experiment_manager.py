@@ -10,7 +10,7 @@ import pytest
 from rl_training import ExperimentManager
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.manager import RunRecord
-from rl_training.runtime.metric_lines import without_wall_clock
+from rl_training.telemetry.metric_lines import without_wall_clock
 from tiny_runs import EVERY_ALGORITHM, STEPS, tiny_config
 
 

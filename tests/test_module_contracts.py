@@ -11,41 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.algorithms.learner import Learner, UpdateResult
-from rl_training.algorithms.streams import Streams
-from rl_training.algorithms.updates import Optimizer, TargetNetwork
-from rl_training.config.train import TrainConfig
-from rl_training.envs.factory import make_vector_env
-from rl_training.envs.spaces import Spaces
+from loop_batches import batches_of, build
+from rl_training.algorithms.common.learner import UpdateResult
+from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.streams import Streams
+from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.experiment.registry import get_config_class, get_learner, get_spec
 from rl_training.runtime.loops import OnPolicyLoop
-from rl_training.runtime.state_tree import flatten_state, state_hash, to_numpy, unflatten_state
+from rl_training.storage.state_tree import flatten_state, state_hash, to_numpy, unflatten_state
 from tiny_runs import EVERY_ALGORITHM, env_of, some_observations, tiny_config, train_function
-
-
-def build(config: TrainConfig) -> tuple[Any, Learner]:
-    """A loop and its learner, nothing else."""
-    envs = make_vector_env(config.env_id, config.num_envs)
-    spaces, streams = Spaces(envs.single_observation_space, envs.single_action_space), Streams(config.seed)
-    learner = get_spec(config.algo).learner(spaces, config, streams)
-    return get_spec(config.algo).loop(envs, spaces, learner, config, streams), learner
-
-
-def batches_of(config: TrainConfig, count: int) -> tuple[list[Any], Learner]:
-    """The first batches that the algorithm's own loop hands to its learner, which stays as it was built."""
-    loop, learner = build(config)
-    taken: list[Any] = []
-
-    def take(batch: Any) -> UpdateResult:
-        taken.append(batch)
-        return UpdateResult({})
-
-    learner.update = take  # type: ignore[method-assign]
-    while len(taken) < count:
-        assert loop.round() is not None
-        if isinstance(loop, OnPolicyLoop):
-            loop.collector._rollout_arrays = {}  # the next rollout would be written over this one
-    return taken, build(config)[1]
 
 
 @EVERY_ALGORITHM

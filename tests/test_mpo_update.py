@@ -23,6 +23,7 @@ from replay_helpers import (
     soft_update,
 )
 from rl_training.algorithms import mpo as mpo_module
+from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.mpo import (
     DUAL_FLOOR,
     Bound,
@@ -33,7 +34,6 @@ from rl_training.algorithms.mpo import (
     mpo_temperature_loss,
     mpo_weights,
 )
-from rl_training.algorithms.streams import Streams
 from rl_training.config.mpo import MPOConfig
 from rl_training.data.transitions import Transitions
 

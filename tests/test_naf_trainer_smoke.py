@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.runtime.metric_lines import read_metrics
 from rl_training.runtime.workflows import evaluate_checkpoint
+from rl_training.telemetry.metric_lines import read_metrics
 from tiny_runs import STEPS, some_observations, train_tiny
 
 

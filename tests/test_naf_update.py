@@ -24,7 +24,7 @@ from replay_helpers import (
 )
 from rl_training.algorithms import naf as naf_module
 from rl_training.algorithms.naf import naf_loss, naf_target
-from rl_training.config.train import ModelConfig
+from rl_training.config.train_config import ModelConfig
 from rl_training.data.transitions import Transitions
 from rl_training.envs.spaces import Spaces
 from rl_training.models.mlp_naf import LOG_DIAGONAL_LIMIT, MLPNAFModel

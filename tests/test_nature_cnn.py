@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from on_policy_helpers import SPACES, make_learner, model_config
-from rl_training.algorithms.on_policy import policy_batch
-from rl_training.algorithms.updates import Optimizer, TargetNetwork
+from rl_training.algorithms.common.on_policy import policy_batch
+from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError

@@ -137,7 +137,7 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 import rl_training
-from rl_training.experiment.config import load_config
+from rl_training.config.loading import load_config
 
 checkout = Path({str(ROOT)!r})
 assert checkout not in Path(rl_training.__file__).resolve().parents, rl_training.__file__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rl_training.runtime.metric_lines import read_metrics
+from rl_training.telemetry.metric_lines import read_metrics
 from tiny_runs import STEPS, train_tiny
 
 ROLLOUTS, MINIBATCHES, EPOCHS = STEPS // 16, 2, 2

@@ -20,14 +20,14 @@ from on_policy_helpers import (
     value_of,
 )
 from rl_training.algorithms import ppg
-from rl_training.algorithms.on_policy import PolicyBatch
+from rl_training.algorithms.common.on_policy import PolicyBatch
 from rl_training.algorithms.ppg import ppg_auxiliary_loss, ppg_loss
 from rl_training.algorithms.ppo import ppo_loss
+from rl_training.config.loading import load_config
 from rl_training.config.ppg import PPGConfig
 from rl_training.config.ppo import PPOConfig
 from rl_training.errors import ConfigError
-from rl_training.experiment.config import load_config
-from rl_training.runtime.state_tree import flatten_state, to_numpy, unflatten_state
+from rl_training.storage.state_tree import flatten_state, to_numpy, unflatten_state
 
 EVERY_KIND = pytest.mark.parametrize("kind", SPACES)
 CYCLE = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_training.runtime.metric_lines import read_metrics
+from rl_training.telemetry.metric_lines import read_metrics
 from tiny_runs import STEPS, train_tiny
 
 ROLLOUTS, MINIBATCHES, EPOCHS = STEPS // 16, 2, 2
@@ -27,9 +27,7 @@ def test_gradient_steps_are_rollouts_times_epochs_times_minibatches(tmp_path: Pa
 
 
 def test_target_kl_ends_an_update_early(tmp_path: Path) -> None:
-    learner = train_tiny(
-        "ppo", tmp_path, vector_backend="sync", target_kl=1e-6, learning_rate=0.05
-    ).agent.learner
+    learner = train_tiny("ppo", tmp_path, vector_backend="sync", target_kl=1e-6, learning_rate=0.05).agent.learner
     # The first minibatch of a rollout is still on the policy that collected it: its KL is zero.
     assert learner.updates == ROLLOUTS
     assert ROLLOUTS <= int(learner.optimizer.steps) < ROLLOUTS * EPOCHS * MINIBATCHES

@@ -25,7 +25,7 @@ from on_policy_helpers import (
     value_of,
 )
 from rl_training.algorithms import ppo
-from rl_training.algorithms.on_policy import PolicyBatch, policy_batch
+from rl_training.algorithms.common.on_policy import PolicyBatch, policy_batch
 
 SMALL = {"minibatch_size": 8, "update_epochs": 3}
 
@@ -143,7 +143,7 @@ def test_schedules_reach_the_loss_and_the_optimizer(monkeypatch: pytest.MonkeyPa
 
 def test_learning_rate_of_the_last_update_is_small_but_not_zero(tmp_path: Any) -> None:
     """Annealed by env steps, not by minibatches: with n updates the last one has lr0 / n."""
-    from rl_training.experiment.config import load_config
+    from rl_training.config.loading import load_config
     from rl_training.runtime.workflows import train
 
     settings = {"num_steps": 20, "minibatch_size": 10, "update_epochs": 2}

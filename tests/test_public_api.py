@@ -20,7 +20,7 @@ from rl_training.config.base import OnPolicyConfig
 from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
 from rl_training.experiment.registry import ALGORITHMS, get_config_class, get_spec
 from rl_training.runtime.loops import Progress
-from rl_training.runtime.state_tree import state_hash
+from rl_training.storage.state_tree import state_hash
 from tiny_runs import EVERY_ALGORITHM, STEPS, Blocks, class_name, env_of, managed, some_observations
 
 ON_POLICY = [name for name in ALGORITHMS if issubclass(get_config_class(name), OnPolicyConfig)]

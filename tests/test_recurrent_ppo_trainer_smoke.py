@@ -13,16 +13,16 @@ import torch
 import rl_training
 from cli_helpers import call
 from probe_suite import build_loop
+from rl_training.config.loading import load_config
 from rl_training.contrib import RecurrentPPO
 from rl_training.envs.factory import make_env
 from rl_training.envs.probes import TimeLimitRingProbe, probe_vector_env
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.experiment.config import load_config
 from rl_training.runtime.agent import load_agent, predict_episode
-from rl_training.runtime.checkpoint import load_checkpoint
-from rl_training.runtime.metric_lines import read_metrics
 from rl_training.runtime.recurrent_ppo_trainer import train_recurrent_ppo
 from rl_training.runtime.workflows import evaluate_checkpoint, resume
+from rl_training.storage.checkpoints import load_checkpoint
+from rl_training.telemetry.metric_lines import read_metrics
 from tiny_runs import STEPS, Blocks, managed, tiny_config, train_tiny
 
 MASKED = {"env_kwargs": {"mask_velocity": True}}

@@ -14,6 +14,7 @@ from recurrent_helpers import MEMORIES, carried_rollout, recurrent_learner, step
 from rl_training.algorithms.ppo import ppo_loss
 from rl_training.contrib.recurrent_ppo import recurrent_ppo_loss
 from rl_training.data.rollout import Rollout
+from slow_formulas import slow_advantages
 
 BOTH_MODES = pytest.mark.parametrize("next_step_resets", [False, True], ids=["same_step", "next_step"])
 CLIP, ENTROPY = torch.tensor(0.2), torch.tensor(0.01)
@@ -28,20 +29,6 @@ def loss_of(learner: Any, rollout: Rollout, chosen: np.ndarray | None = None) ->
         learner.model, batch, sequences, learner.config, clip_range=CLIP, entropy_coef=ENTROPY
     )
     return loss, metrics, rows.numpy()
-
-
-def slow_advantages(rollout: Rollout, found: dict[str, np.ndarray], gamma: float, trace: float) -> np.ndarray:
-    """GAE by its definition, along each episode, with every value remembered as `found` has it."""
-    alive = ~rollout.terminated
-    errors = rollout.rewards + gamma * alive * found["next_values"] - found["values"]
-    advantages = np.zeros(errors.shape)
-    for env in range(errors.shape[1]):
-        for t in range(len(errors)):
-            for k in range(t, len(errors)):
-                advantages[t, env] += (gamma * trace) ** (k - t) * errors[k, env]
-                if rollout.ends[k, env]:
-                    break
-    return advantages
 
 
 @BOTH_MODES

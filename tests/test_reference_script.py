@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_training.experiment.config import list_presets
+from rl_training.config.loading import list_presets
 from tiny_runs import EVERY_ALGORITHM, ROOT, class_name
 
 SCRIPTS = sorted(path.name for path in (ROOT / "examples").glob("*_reference.py"))

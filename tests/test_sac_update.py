@@ -24,8 +24,8 @@ from replay_helpers import (
     snapshot,
     soft_update,
 )
+from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.sac import sac_actor_loss, sac_loss, sac_target, sac_temperature_loss
-from rl_training.algorithms.streams import Streams
 from rl_training.data.transitions import Transitions
 from rl_training.models.distributions import squashed_gaussian
 

@@ -20,7 +20,7 @@ from replay_helpers import (
     snapshot,
     soft_update,
 )
-from rl_training.algorithms.streams import Streams
+from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.td3 import td3_actor_loss, td3_loss, td3_target
 from rl_training.data.transitions import Transitions
 

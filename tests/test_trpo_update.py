@@ -23,8 +23,8 @@ from on_policy_helpers import (
     value_of,
 )
 from rl_training.algorithms import trpo
-from rl_training.algorithms.natural_gradient import conjugate_gradient, fisher_product, flat_gradient
-from rl_training.algorithms.on_policy import PolicyBatch, policy_batch
+from rl_training.algorithms.common.natural_gradient import conjugate_gradient, fisher_product, flat_gradient
+from rl_training.algorithms.common.on_policy import PolicyBatch, policy_batch
 from rl_training.algorithms.trpo import trpo_loss
 from rl_training.config.trpo import TRPOConfig
 
@@ -190,9 +190,7 @@ def test_gradient_at_the_old_policy_is_the_policy_gradient_of_rlax() -> None:
     batch = batch_from(advantages=inputs["advantages"], log_probs=log_probs.detach().numpy())
     loss, _ = trpo_loss(log_probs, entropy, batch, TRPOConfig(normalize_advantages=False), entropy_coef=0.3)
     loss.backward()
-    np.testing.assert_allclose(
-        logits.grad, outputs["policy_gradient"] - 0.3 * outputs["entropy_gradient"], atol=1e-10
-    )
+    np.testing.assert_allclose(logits.grad, outputs["policy_gradient"] - 0.3 * outputs["entropy_gradient"], atol=1e-10)
 
 
 def data_of(learner: Any, rollout: Any) -> PolicyBatch:
@@ -257,9 +255,7 @@ def test_the_step_is_the_natural_gradient_scaled_to_the_trust_region(kind: str) 
     before = learner.policy_vector.clone()
     metrics = learner.policy_step(data)
     share = 0.8 ** (float(metrics["line_search_steps"]) - 1)
-    np.testing.assert_allclose(
-        learner.policy_vector - before, share * full_step, atol=0.01 * np.abs(full_step).max()
-    )
+    np.testing.assert_allclose(learner.policy_vector - before, share * full_step, atol=0.01 * np.abs(full_step).max())
 
 
 @pytest.mark.parametrize("reason", ["surrogate", "kl"])

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from cli_helpers import call
+from rl_training.config.loading import list_presets, load_config
 from rl_training.errors import ConfigError
-from rl_training.experiment.config import list_presets, load_config
 from rl_training.experiment.registry import algorithm_names, get_spec
-from rl_training.zoo.launching import Outcome
+from rl_training.zoo.launcher import Outcome
 from rl_training.zoo.manifest import list_manifests, load_manifest, zoo_folder
 from zoo_helpers import preset, row, write_manifest
 
@@ -283,7 +283,7 @@ def test_what_check_learning_cannot_do_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     # Should it be taken all the same: no run is begun here.
-    monkeypatch.setattr("rl_training.zoo.launching.launch", lambda *_: Outcome({}, True))
+    monkeypatch.setattr("rl_training.zoo.launcher.launch", lambda *_: Outcome({}, True))
     script = project_root / "scripts" / "check_learning.py"
     assert run_script(script, *words, monkeypatch=monkeypatch) == 2
     assert capsys.readouterr().err == f"error: {message}\n"

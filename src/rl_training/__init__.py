@@ -26,9 +26,9 @@ if TYPE_CHECKING:
         RecurrentPPO,
         load,
     )
-    from rl_training.config.train import TrainConfig
+    from rl_training.config.loading import load_config
+    from rl_training.config.train_config import TrainConfig
     from rl_training.errors import RLTrainingError
-    from rl_training.experiment.config import load_config
     from rl_training.experiment.manager import ExperimentManager
     from rl_training.runtime.workflows import evaluate_checkpoint, resume, train
 
@@ -62,9 +62,9 @@ __all__ = [
 _ELSEWHERE = {
     "ExperimentManager": "rl_training.experiment.manager",
     "RLTrainingError": "rl_training.errors",
-    "TrainConfig": "rl_training.config.train",
+    "TrainConfig": "rl_training.config.train_config",
     "evaluate_checkpoint": "rl_training.runtime.workflows",
-    "load_config": "rl_training.experiment.config",
+    "load_config": "rl_training.config.loading",
     "resume": "rl_training.runtime.workflows",
     "train": "rl_training.runtime.workflows",
 }

@@ -14,8 +14,8 @@ from typer.core import TyperGroup
 
 from rl_training._version import __version__
 from rl_training.command_line import output
-from rl_training.command_line.checking import check as check_command
-from rl_training.command_line.listing import lists
+from rl_training.command_line.check import check as check_command
+from rl_training.command_line.list import lists
 from rl_training.command_line.options import (
     FIRST_SEED,
     RUNS,
@@ -35,7 +35,7 @@ from rl_training.command_line.zoo import zoo
 from rl_training.errors import ConfigError, RLTrainingError
 
 if TYPE_CHECKING:
-    from rl_training.config.train import TrainConfig
+    from rl_training.config.train_config import TrainConfig
     from rl_training.runtime.workflows import TrainResult
 
 EXIT_INTERRUPTED = 130
@@ -114,9 +114,9 @@ def train(
     changes = {"seed": seed, "output_dir": output_dir, "total_timesteps": total_timesteps}
     configs = _configs(given[0], overrides or [], changes, seeds)
 
-    from rl_training.runtime import stopping, workflows
+    from rl_training.runtime import stop_signals, workflows
 
-    stopping.exit_when_stuck()
+    stop_signals.exit_when_stuck()
     results = []
     for each in configs:
         with output.stdout_reserved(as_json):
@@ -127,11 +127,9 @@ def train(
         output.show_seeds(results)
 
 
-def _configs(
-    source: str, overrides: Sequence[str], changes: dict[str, Any], seeds: str | None
-) -> list[TrainConfig]:
+def _configs(source: str, overrides: Sequence[str], changes: dict[str, Any], seeds: str | None) -> list[TrainConfig]:
     """All configs are checked before the first one is run, and before torch is imported."""
-    from rl_training.experiment.config import load_config
+    from rl_training.config.loading import load_config
 
     config = load_config(source, overrides)
     # Not as key=value: the text of an option is meant literally, not as YAML.
@@ -171,9 +169,9 @@ def resume(
     """Go on with a run from its newest good checkpoint; with more steps, extend a finished one."""
     _resolve(target, output_dir)  # a wrong name is told at once, before torch is imported
 
-    from rl_training.runtime import stopping, workflows
+    from rl_training.runtime import stop_signals, workflows
 
-    stopping.exit_when_stuck()
+    stop_signals.exit_when_stuck()
     with output.stdout_reserved(as_json):
         result = workflows.resume(
             target, total_timesteps=total_timesteps, output_dir=output_dir, show=False if quiet else None
@@ -270,8 +268,8 @@ def play(
             raise ConfigError(f"--{option}: {file} has to end in .{option}")
     path = _resolve(target, output_dir, checkpoint)
 
+    from rl_training.playback.player import has_display, record_episode, watch
     from rl_training.runtime import workflows
-    from rl_training.runtime.playing import has_display, record_episode, watch
 
     file = gif or mp4
     with output.stdout_reserved(as_json):
@@ -280,9 +278,7 @@ def play(
             played = watch(agent, episodes=episodes, seed=seed, deterministic=not stochastic)
         else:
             file = file or _default_gif(path)
-            played = record_episode(
-                agent, file, episodes=episodes, seed=seed, fps=fps, deterministic=not stochastic
-            )
+            played = record_episode(agent, file, episodes=episodes, seed=seed, fps=fps, deterministic=not stochastic)
     if as_json:
         output.print_json(output.recording_summary(played))
     else:
@@ -290,11 +286,9 @@ def play(
 
 
 @app.command()
-def inspect(
-    target: Target, checkpoint: Checkpoint = None, output_dir: OutputDir = RUNS, as_json: Json = False
-) -> None:
+def inspect(target: Target, checkpoint: Checkpoint = None, output_dir: OutputDir = RUNS, as_json: Json = False) -> None:
     """Show what a checkpoint holds, and whether its files are intact."""
-    from rl_training.command_line.inspection import inspect_checkpoint, show_report
+    from rl_training.command_line.inspect import inspect_checkpoint, show_report
     from rl_training.errors import CheckpointError
 
     report = inspect_checkpoint(_resolve(target, output_dir, checkpoint))
@@ -319,14 +313,14 @@ def reproduce(
     import traceback
 
     from rl_training.envs.failures import EnvFailed
-    from rl_training.runtime import reproducing
+    from rl_training.playback import crash_replay
 
     with contextlib.suppress(OSError, ValueError):  # stderr may be no file
         faulthandler.enable()  # shows where Python was when an env's native code ends the process
-    typer.echo(f"recorded: {reproducing.read_crash_file(file).reason}", err=True)
+    typer.echo(f"recorded: {crash_replay.read_crash_file(file).reason}", err=True)
     try:
         with output.stdout_reserved(as_json):
-            steps = reproducing.reproduce(file)
+            steps = crash_replay.reproduce(file)
     except EnvFailed as error:
         if error.__cause__ is not None:
             traceback.print_exception(error.__cause__)
@@ -338,7 +332,7 @@ def reproduce(
 
 
 def _resolve(target: str, output_dir: Path, checkpoint: Which | None = None) -> Path:
-    from rl_training.runtime.checkpoint import resolve_checkpoint
+    from rl_training.storage.checkpoints import resolve_checkpoint
 
     which = checkpoint.word if checkpoint is not None else None
     return resolve_checkpoint(target, output_dir, which=which, segments="skip")
@@ -346,7 +340,7 @@ def _resolve(target: str, output_dir: Path, checkpoint: Which | None = None) -> 
 
 def _default_gif(checkpoint: Path) -> Path:
     """In the run that the checkpoint belongs to; an agent that was saved elsewhere has none."""
-    from rl_training.runtime.run_directory import is_run_directory
+    from rl_training.storage.run_directory import is_run_directory
 
     run = checkpoint.parent.parent
     belongs = checkpoint.parent.name == "checkpoints" and is_run_directory(run)

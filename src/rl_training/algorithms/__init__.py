@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from rl_training.algorithms.a2c import A2C
     from rl_training.algorithms.appo import APPO
     from rl_training.algorithms.c51 import C51
+    from rl_training.algorithms.common.learner import Learner, UpdateResult
     from rl_training.algorithms.d4pg import D4PG
     from rl_training.algorithms.ddpg import DDPG
     from rl_training.algorithms.dqn import DQN
     from rl_training.algorithms.impala import IMPALA
-    from rl_training.algorithms.learner import Learner, UpdateResult
     from rl_training.algorithms.mpo import MPO
     from rl_training.algorithms.naf import NAF
     from rl_training.algorithms.ppg import PPG

@@ -17,9 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.exploration import epsilon_greedy
-from rl_training.algorithms.learner import Action, Counter, Learner, UpdateResult, build_seeded
-from rl_training.algorithms.projections import (
+from rl_training.algorithms.common.exploration import epsilon_greedy
+from rl_training.algorithms.common.learner import Action, Counter, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.metrics import Metrics
+from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.projections import (
     categorical_projection,
     clipped_share,
     cross_entropy,
@@ -27,10 +29,10 @@ from rl_training.algorithms.projections import (
     make_support,
     support_advice,
 )
-from rl_training.algorithms.streams import Streams
-from rl_training.algorithms.updates import Metrics, Optimizer, TargetNetwork
+from rl_training.algorithms.common.streams import Streams
+from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.config.c51 import C51Config
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import expected_return
@@ -51,9 +53,7 @@ def logits_of(logits: Tensor, actions: Tensor) -> Tensor:
     return logits.gather(1, actions[:, None, None].expand(-1, 1, logits.shape[2])).squeeze(1)
 
 
-def c51_loss(
-    logits: Tensor, target: Tensor, support: Tensor, weights: Tensor | None = None
-) -> tuple[Tensor, Metrics]:
+def c51_loss(logits: Tensor, target: Tensor, support: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Metrics]:
     """mean w * -sum_i m_i log p_i(s, a), with importance weights w when replay is prioritised.
 
     `logits` of the actions taken and `target` m, projected, are [B, atoms]; weights [B].
@@ -79,9 +79,7 @@ class C51(Learner):
         )
         # Adam's epsilon as in the paper: cross entropy has small gradients, and a smaller one magnifies their noise.
         epsilon = 0.01 / self.config.batch_size
-        self.optimizer = Optimizer(
-            self.model.parameters(), epsilon=epsilon, max_grad_norm=self.config.max_grad_norm
-        )
+        self.optimizer = Optimizer(self.model.parameters(), epsilon=epsilon, max_grad_norm=self.config.max_grad_norm)
         self.target = TargetNetwork(self.model)
         self.target_copies = Counter()
         self.gradient_step = self.compiled(self._gradient_step, rows=self.config.batch_size)

@@ -16,9 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.exploration import make_action_noise
-from rl_training.algorithms.learner import Action, Learner, UpdateResult, build_seeded
-from rl_training.algorithms.projections import (
+from rl_training.algorithms.common.exploration import make_action_noise
+from rl_training.algorithms.common.learner import Action, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.metrics import Metrics
+from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.projections import (
     categorical_projection,
     clipped_share,
     cross_entropy,
@@ -26,19 +28,17 @@ from rl_training.algorithms.projections import (
     make_support,
     support_advice,
 )
-from rl_training.algorithms.streams import Streams
-from rl_training.algorithms.updates import Metrics, Optimizer, TargetNetwork
+from rl_training.algorithms.common.streams import Streams
+from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.config.d4pg import D4PGConfig
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import expected_return
 from rl_training.models.mlp_d4pg import MLPD4PGModel
 
 
-def d4pg_loss(
-    logits: Tensor, target: Tensor, support: Tensor, weights: Tensor | None = None
-) -> tuple[Tensor, Metrics]:
+def d4pg_loss(logits: Tensor, target: Tensor, support: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Metrics]:
     """The critic's: mean w * -sum_i m_i log p_i(s, a).
 
     `logits` of the actions taken and `target` m, projected, are [B, atoms]; w are importance weights [B], or 1.

@@ -15,13 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.critics import critic_loss, td_errors
-from rl_training.algorithms.exploration import make_action_noise
-from rl_training.algorithms.learner import Action, Learner, UpdateResult, build_seeded
-from rl_training.algorithms.streams import Streams
-from rl_training.algorithms.updates import Metrics, Optimizer, TargetNetwork
+from rl_training.algorithms.common.critics import critic_loss, td_errors
+from rl_training.algorithms.common.exploration import make_action_noise
+from rl_training.algorithms.common.learner import Action, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.metrics import Metrics
+from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.streams import Streams
+from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.config.ddpg import DDPGConfig
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
 from rl_training.envs.spaces import Spaces
 from rl_training.models.mlp_continuous import MLPDeterministicActorCritic

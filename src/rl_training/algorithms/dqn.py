@@ -18,12 +18,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rl_training.algorithms.exploration import epsilon_greedy
-from rl_training.algorithms.learner import Action, Counter, Learner, UpdateResult, build_seeded
-from rl_training.algorithms.streams import Streams
-from rl_training.algorithms.updates import Metrics, Optimizer, TargetNetwork
+from rl_training.algorithms.common.exploration import epsilon_greedy
+from rl_training.algorithms.common.learner import Action, Counter, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.metrics import Metrics
+from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.streams import Streams
+from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.config.dqn import DQNConfig
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
 from rl_training.envs.spaces import Spaces
 from rl_training.models.mlp_q import MLPQNetwork

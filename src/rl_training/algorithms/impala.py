@@ -20,19 +20,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.learner import Action, Learner, UpdateResult, build_seeded
-from rl_training.algorithms.on_policy import PolicyBatch, ReturnNormalizer, learner_rewards, normalize
-from rl_training.algorithms.returns import explained_variance
-from rl_training.algorithms.streams import Streams
-from rl_training.algorithms.trajectories import (
+from rl_training.algorithms.common.learner import Action, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.metrics import Metrics, mean_metrics
+from rl_training.algorithms.common.on_policy import PolicyBatch, ReturnNormalizer, learner_rewards, normalize
+from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.returns import explained_variance
+from rl_training.algorithms.common.streams import Streams
+from rl_training.algorithms.common.trajectories import (
     Trajectories,
     approximate_kl,
     column_groups,
     importance_metrics,
 )
-from rl_training.algorithms.updates import Metrics, Optimizer, mean_metrics
 from rl_training.config.impala import IMPALAConfig
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces
 from rl_training.models.mlp_actor_critic import MLPActorCritic

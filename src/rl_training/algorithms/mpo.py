@@ -21,12 +21,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rl_training.algorithms.critics import critic_loss, td_errors
-from rl_training.algorithms.learner import Action, Learner, UpdateResult, build_seeded
-from rl_training.algorithms.streams import Streams
-from rl_training.algorithms.updates import Metrics, Optimizer, TargetNetwork
+from rl_training.algorithms.common.critics import critic_loss, td_errors
+from rl_training.algorithms.common.learner import Action, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.metrics import Metrics
+from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.streams import Streams
+from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.config.mpo import MPOConfig
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import LOG_SQRT_2PI
@@ -195,11 +197,15 @@ class MPO(Learner):
         metrics["actor_grad_norm"] = self.actor_optimizer.apply(torch.cat(gradients[:split]))
         self.dual_optimizer.apply(torch.cat(gradients[split:]))
         self.dual_optimizer.vector.clamp_(min=DUAL_FLOOR)
-        return metrics | loss_metrics | {
-            "mean_kl": mean_kl.detach().mean(),
-            "covariance_kl": covariance_kl.detach().mean(),
-            "policy_std": log_std.detach().exp().mean(),
-            "temperature": duals["temperature"].detach().squeeze(),
-            "mean_multiplier": duals["mean"].detach().mean(),
-            "covariance_multiplier": duals["covariance"].detach().mean(),
-        }
+        return (
+            metrics
+            | loss_metrics
+            | {
+                "mean_kl": mean_kl.detach().mean(),
+                "covariance_kl": covariance_kl.detach().mean(),
+                "policy_std": log_std.detach().exp().mean(),
+                "temperature": duals["temperature"].detach().squeeze(),
+                "mean_multiplier": duals["mean"].detach().mean(),
+                "covariance_multiplier": duals["covariance"].detach().mean(),
+            }
+        )

@@ -17,13 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.critics import td_errors
-from rl_training.algorithms.exploration import make_action_noise, precision_noise
-from rl_training.algorithms.learner import Action, Learner, UpdateResult, build_seeded
-from rl_training.algorithms.streams import Streams
-from rl_training.algorithms.updates import Metrics, Optimizer, TargetNetwork
+from rl_training.algorithms.common.critics import td_errors
+from rl_training.algorithms.common.exploration import make_action_noise, precision_noise
+from rl_training.algorithms.common.learner import Action, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.metrics import Metrics
+from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.streams import Streams
+from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.config.naf import NAFConfig
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
 from rl_training.envs.spaces import Spaces
 from rl_training.models.mlp_naf import MLPNAFModel
@@ -48,9 +50,7 @@ class NAF(Learner):
         super().__init__(spaces, config, streams)
         assert isinstance(config.algo_kwargs, NAFConfig)
         self.config = config.algo_kwargs
-        self.model: MLPNAFModel = self.to_device(
-            build_seeded(streams, lambda: MLPNAFModel(spaces, self.model_config))
-        )
+        self.model: MLPNAFModel = self.to_device(build_seeded(streams, lambda: MLPNAFModel(spaces, self.model_config)))
         self.target = TargetNetwork(self.model)
         self.optimizer = Optimizer(self.model.parameters(), max_grad_norm=self.config.max_grad_norm)
         shaped = self.config.noise_type == "precision"

@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.learner import Action, Counter, Learner, UpdateResult, build_seeded
-from rl_training.algorithms.on_policy import (
+from rl_training.algorithms.common.learner import Action, Counter, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.metrics import Metrics, mean_metrics
+from rl_training.algorithms.common.on_policy import (
     PolicyBatch,
     ReturnNormalizer,
     learner_rewards,
@@ -28,12 +29,12 @@ from rl_training.algorithms.on_policy import (
     normalize,
     policy_batch,
 )
+from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.returns import explained_variance
+from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.ppo import ppo_policy_loss, ppo_value_loss, ratio_metrics
-from rl_training.algorithms.returns import explained_variance
-from rl_training.algorithms.streams import Streams
-from rl_training.algorithms.updates import Metrics, Optimizer, mean_metrics
 from rl_training.config.ppg import PPGConfig
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces
 from rl_training.models.mlp_ppg import MLPPPGModel
@@ -114,9 +115,7 @@ class PPG(Learner):
         super().__init__(spaces, config, streams)
         assert isinstance(config.algo_kwargs, PPGConfig)
         self.config = config.algo_kwargs
-        self.model: MLPPPGModel = self.to_device(
-            build_seeded(streams, lambda: MLPPPGModel(spaces, self.model_config))
-        )
+        self.model: MLPPPGModel = self.to_device(build_seeded(streams, lambda: MLPPPGModel(spaces, self.model_config)))
         epsilon, max_grad_norm = self.config.adam_epsilon, self.config.max_grad_norm
         # The policy phase does not know the auxiliary head, which comes last: it works on the first part of the
         # same vector, and so it must be made second.
@@ -138,9 +137,7 @@ class PPG(Learner):
     def update(self, batch: Rollout) -> UpdateResult:
         """The policy phase, and the auxiliary phase when it is due."""
         rewards = learner_rewards(self, self.return_normalizer, batch)
-        data = policy_batch(
-            batch, rewards, self.model, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda
-        )
+        data = policy_batch(batch, rewards, self.model, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda)
         self.cache.add(data.obs, data.returns)
         if self.config.normalize_advantages:
             data.advantages = normalize(data.advantages)
@@ -150,9 +147,7 @@ class PPG(Learner):
         history: list[Metrics] = []
         for minibatch in self._minibatches(data):
             outputs = self.model.evaluate_actions(minibatch.obs, minibatch.actions)
-            loss, metrics = ppg_loss(
-                *outputs, minibatch, self.config, clip_range=clip_range, entropy_coef=entropy_coef
-            )
+            loss, metrics = ppg_loss(*outputs, minibatch, self.config, clip_range=clip_range, entropy_coef=entropy_coef)
             metrics["grad_norm"] = self.policy_optimizer.step(loss)
             history.append(metrics)
         self.updates += 1

@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.compiling import Scalar
-from rl_training.algorithms.learner import Action, Learner, UpdateResult, build_seeded
-from rl_training.algorithms.on_policy import (
+from rl_training.algorithms.common.compile.compiled_step import Scalar
+from rl_training.algorithms.common.learner import Action, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.metrics import Metrics, mean_metrics
+from rl_training.algorithms.common.on_policy import (
     PolicyBatch,
     ReturnNormalizer,
     learner_rewards,
@@ -26,11 +27,11 @@ from rl_training.algorithms.on_policy import (
     normalize,
     policy_batch,
 )
-from rl_training.algorithms.returns import explained_variance
-from rl_training.algorithms.streams import Streams
-from rl_training.algorithms.updates import Metrics, Optimizer, mean_metrics
+from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.returns import explained_variance
+from rl_training.algorithms.common.streams import Streams
 from rl_training.config.ppo import PPOConfig
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces
 from rl_training.models.mlp_actor_critic import MLPActorCritic
@@ -114,9 +115,7 @@ class PPO(Learner):
 
     def update(self, batch: Rollout) -> UpdateResult:
         rewards = learner_rewards(self, self.return_normalizer, batch)
-        data = policy_batch(
-            batch, rewards, self.model, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda
-        )
+        data = policy_batch(batch, rewards, self.model, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda)
         learning_rate = self.scheduled(self.config.learning_rate)
         self.optimizer.set_learning_rate(learning_rate)
         clip_range = torch.tensor(self.scheduled(self.config.clip_range))

@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.learner import Action, Learner, UpdateResult, build_seeded
-from rl_training.algorithms.natural_gradient import conjugate_gradient, fisher_product, flat_gradient
-from rl_training.algorithms.on_policy import (
+from rl_training.algorithms.common.learner import Action, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.metrics import Metrics, mean_metrics
+from rl_training.algorithms.common.natural_gradient import conjugate_gradient, fisher_product, flat_gradient
+from rl_training.algorithms.common.on_policy import (
     PolicyBatch,
     ReturnNormalizer,
     learner_rewards,
@@ -27,11 +28,11 @@ from rl_training.algorithms.on_policy import (
     normalize,
     policy_batch,
 )
+from rl_training.algorithms.common.optimizer import Optimizer, flatten_parameters
+from rl_training.algorithms.common.returns import explained_variance
+from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.ppo import ppo_value_loss
-from rl_training.algorithms.returns import explained_variance
-from rl_training.algorithms.streams import Streams
-from rl_training.algorithms.updates import Metrics, Optimizer, flatten_parameters, mean_metrics
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.config.trpo import TRPOConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces
@@ -64,9 +65,7 @@ class TRPO(Learner):
         named = self.model.named_parameters()
         self.policy_parameters = [p for name, p in named if not name.startswith("critic.")]
         self.policy_vector = flatten_parameters(self.policy_parameters)
-        self.critic_optimizer = Optimizer(
-            self.model.critic.parameters(), max_grad_norm=self.config.max_grad_norm
-        )
+        self.critic_optimizer = Optimizer(self.model.critic.parameters(), max_grad_norm=self.config.max_grad_norm)
         self.return_normalizer = (
             ReturnNormalizer(self.config.gamma, self.num_envs) if self.config.normalize_rewards else None
         )
@@ -78,9 +77,7 @@ class TRPO(Learner):
 
     def update(self, batch: Rollout) -> UpdateResult:
         rewards = learner_rewards(self, self.return_normalizer, batch)
-        data = policy_batch(
-            batch, rewards, self.model, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda
-        )
+        data = policy_batch(batch, rewards, self.model, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda)
         metrics = self.policy_step(data) | self.fit_critic(data)
         self.updates += 1
         self.observe(batch.obs, batch.valid)

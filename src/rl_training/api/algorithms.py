@@ -8,7 +8,7 @@ from typing import Any
 from rl_training.api.managed import Env, ManagedAlgorithm
 from rl_training.contrib.api import RecurrentPPO as RecurrentPPO
 from rl_training.experiment.registry import get_learner
-from rl_training.runtime.checkpoint import read_manifest, resolve_checkpoint
+from rl_training.storage.checkpoints import read_manifest, resolve_checkpoint
 
 
 class PPO(ManagedAlgorithm):

@@ -11,20 +11,20 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from rl_training.algorithms.streams import Streams
-from rl_training.config.train import TrainConfig
+from rl_training.algorithms.common.streams import Streams
+from rl_training.config.loading import load_config
+from rl_training.config.train_config import TrainConfig
 from rl_training.envs.factory import backend_for_another_env, make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
-from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import get_entry, get_spec
+from rl_training.playback.player import Recording, record_episode
 from rl_training.runtime.agent import CALLABLE_PREFIX, Agent, keywords_for_another_env
-from rl_training.runtime.checkpoint import Checkpoint, load_checkpoint, resolve_checkpoint, save_checkpoint
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult
-from rl_training.runtime.playing import Recording, record_episode
-from rl_training.runtime.run_directory import open_run_directory
 from rl_training.runtime.threads import limited_threads
 from rl_training.runtime.workflows import Callback, TrainResult, resume, train
+from rl_training.storage.checkpoints import Checkpoint, load_checkpoint, resolve_checkpoint, save_checkpoint
+from rl_training.storage.run_directory import open_run_directory
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
+    from rl_training.playback.player import Recording
     from rl_training.runtime.evaluation import EvalResult
-    from rl_training.runtime.playing import Recording
     from rl_training.runtime.workflows import TrainResult
 
 # Without a terminal there is no width to keep to, and a wrapped name is of no use to grep.

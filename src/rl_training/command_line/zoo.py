@@ -129,7 +129,7 @@ def run_zoo(
         return
 
     from rl_training.zoo.display import JobsDisplay
-    from rl_training.zoo.launching import launch
+    from rl_training.zoo.launcher import launch
     from rl_training.zoo.results import gather
     from rl_training.zoo.table import make_table
 

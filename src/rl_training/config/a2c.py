@@ -22,7 +22,5 @@ class A2CConfig(OnPolicyConfig):
     learning_rate: LearningRate = constant(7e-4)
     normalize_advantages: NormalizeAdvantages = False
     optimizer: Literal["rmsprop", "adam"] = Field("rmsprop", description="Rule that applies the gradients.")
-    rmsprop_decay: float = Field(
-        0.99, ge=0, lt=1, description="Memory of RMSprop's running mean of squared gradients."
-    )
+    rmsprop_decay: float = Field(0.99, ge=0, lt=1, description="Memory of RMSprop's running mean of squared gradients.")
     optimizer_epsilon: float = Field(1e-5, gt=0, description="Keeps the optimizer's division finite.")

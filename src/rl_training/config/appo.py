@@ -19,7 +19,7 @@ from rl_training.config.vtrace import VTraceConfig
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rl_training.config.train import TrainConfig
+    from rl_training.config.train_config import TrainConfig
 
 
 class APPOConfig(VTraceConfig):

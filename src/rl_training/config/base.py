@@ -24,7 +24,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rl_training.config.train import TrainConfig
+    from rl_training.config.train_config import TrainConfig
 
 NUMBER_TEXT = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
 LARGEST_INTEGER = 2**63 - 1
@@ -152,13 +152,9 @@ GaeLambda = Annotated[
 LearningRate = Annotated[NonNegativeSchedule, Field(description="Step size of the optimizer.")]
 MinibatchSize = Annotated[int, Field(ge=1, description="Transitions of a rollout in one gradient step.")]
 UpdateEpochs = Annotated[int, Field(ge=1, description="Passes over each rollout.")]
-NormalizeAdvantages = Annotated[
-    bool, Field(description="Give the advantages of a minibatch mean 0 and deviation 1.")
-]
+NormalizeAdvantages = Annotated[bool, Field(description="Give the advantages of a minibatch mean 0 and deviation 1.")]
 BatchSize = Annotated[int, Field(ge=1, description="Transitions sampled for one gradient step.")]
-TrainFrequency = Annotated[
-    int, Field(ge=1, description="Env steps, all envs together, between two rounds of updates.")
-]
+TrainFrequency = Annotated[int, Field(ge=1, description="Env steps, all envs together, between two rounds of updates.")]
 NStep = Annotated[int, Field(ge=1, description="Rewards summed before the bootstrapped value.")]
 ActorLearningRate = Annotated[NonNegativeSchedule, Field(description="Step size of the actor's optimizer.")]
 CriticLearningRate = Annotated[NonNegativeSchedule, Field(description="Step size of the critic's optimizer.")]

@@ -9,7 +9,7 @@ from rl_training.config.categorical import NumAtoms, SupportHigh, SupportLow, ch
 from rl_training.config.q_learning import QLearningConfig
 
 if TYPE_CHECKING:
-    from rl_training.config.train import TrainConfig
+    from rl_training.config.train_config import TrainConfig
 
 
 class C51Config(QLearningConfig):

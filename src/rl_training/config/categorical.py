@@ -8,9 +8,7 @@ from pydantic import Field
 
 from rl_training.errors import ConfigError
 
-NumAtoms = Annotated[
-    int, Field(ge=2, description="Values of a return distribution, evenly spaced over its support.")
-]
+NumAtoms = Annotated[int, Field(ge=2, description="Values of a return distribution, evenly spaced over its support.")]
 SupportLow = Annotated[
     float,
     Field(description="Lowest return that can be learned; in scaled rewards, discounted, all of them should fit."),

@@ -17,7 +17,7 @@ from rl_training.config.base import (
 from rl_training.config.categorical import NumAtoms, SupportHigh, SupportLow, check_support
 
 if TYPE_CHECKING:
-    from rl_training.config.train import TrainConfig
+    from rl_training.config.train_config import TrainConfig
 
 
 class D4PGConfig(ReplayConfig):

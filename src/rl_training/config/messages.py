@@ -153,9 +153,7 @@ def as_config_error(error: ValidationError, root: type[BaseModel], algo: Any) ->
     return ConfigError(line + more, key=key)
 
 
-def _locate(
-    location: tuple[int | str, ...], places: dict[str, type[BaseModel]]
-) -> tuple[str, FieldInfo | None, bool]:
+def _locate(location: tuple[int | str, ...], places: dict[str, type[BaseModel]]) -> tuple[str, FieldInfo | None, bool]:
     """Dotted key of an error, the innermost field on the way, and whether the key ends in an unknown name."""
     model: type[BaseModel] | None = places[""]
     key, field = "", None

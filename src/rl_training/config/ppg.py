@@ -19,7 +19,7 @@ from rl_training.config.base import (
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rl_training.config.train import TrainConfig
+    from rl_training.config.train_config import TrainConfig
 
 
 class PPGConfig(OnPolicyConfig):
@@ -27,9 +27,7 @@ class PPGConfig(OnPolicyConfig):
     compilable: ClassVar[bool] = False
 
     num_steps: NumSteps = 256
-    normalize_advantages: bool = Field(
-        True, description="Give the advantages of a rollout mean 0 and deviation 1."
-    )
+    normalize_advantages: bool = Field(True, description="Give the advantages of a rollout mean 0 and deviation 1.")
     learning_rate: LearningRate = constant(5e-4)
     value_coef: float = Field(1.0, ge=0, description="Weight of the value loss in the policy phase.")
     minibatch_size: MinibatchSize = 64

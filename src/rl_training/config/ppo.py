@@ -18,7 +18,7 @@ from rl_training.config.base import (
 )
 
 if TYPE_CHECKING:
-    from rl_training.config.train import TrainConfig
+    from rl_training.config.train_config import TrainConfig
 
 
 class PPOConfig(OnPolicyConfig):

@@ -25,9 +25,7 @@ class QLearningConfig(ReplayConfig):
     exploration: UnitSchedule = Field(
         Schedule(start=1.0, end=0.05), description="Probability of a random action (epsilon)."
     )
-    target_update_every: int = Field(
-        10_000, ge=1, description="Env steps between full copies into the target network."
-    )
+    target_update_every: int = Field(10_000, ge=1, description="Env steps between full copies into the target network.")
     tau: Tau | None = Field(
         None, description="Move the target network by this share each gradient step, instead of full copies."
     )

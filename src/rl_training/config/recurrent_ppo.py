@@ -11,7 +11,7 @@ from rl_training.config.ppo import PPOConfig
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rl_training.config.train import TrainConfig
+    from rl_training.config.train_config import TrainConfig
 
 
 class RecurrentPPOConfig(PPOConfig):

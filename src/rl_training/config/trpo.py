@@ -19,7 +19,7 @@ from rl_training.config.base import (
 )
 
 if TYPE_CHECKING:
-    from rl_training.config.train import TrainConfig
+    from rl_training.config.train_config import TrainConfig
 
 
 class TRPOConfig(OnPolicyConfig):
@@ -28,9 +28,7 @@ class TRPOConfig(OnPolicyConfig):
     compilable: ClassVar[bool] = False
 
     num_steps: NumSteps = 2048
-    normalize_advantages: bool = Field(
-        True, description="Give the advantages of a rollout mean 0 and deviation 1."
-    )
+    normalize_advantages: bool = Field(True, description="Give the advantages of a rollout mean 0 and deviation 1.")
     learning_rate: LearningRate = constant(1e-3)
     max_grad_norm: MaxGradNorm = None
     minibatch_size: MinibatchSize = 64

@@ -10,7 +10,7 @@ from rl_training.config.base import GaeLambda, NormalizeAdvantages, OnPolicyConf
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rl_training.config.train import TrainConfig
+    from rl_training.config.train_config import TrainConfig
 
 
 class VTraceConfig(OnPolicyConfig):

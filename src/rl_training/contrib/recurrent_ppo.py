@@ -18,15 +18,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.compiling import Scalar
-from rl_training.algorithms.learner import Action, Learner, UpdateResult, build_seeded
-from rl_training.algorithms.on_policy import PolicyBatch, ReturnNormalizer, flat_batch, learner_rewards
+from rl_training.algorithms.common.compile.compiled_step import Scalar
+from rl_training.algorithms.common.learner import Action, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.metrics import Metrics, mean_metrics
+from rl_training.algorithms.common.on_policy import PolicyBatch, ReturnNormalizer, flat_batch, learner_rewards
+from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.returns import explained_variance
+from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.ppo import ppo_loss
-from rl_training.algorithms.returns import explained_variance
-from rl_training.algorithms.streams import Streams
-from rl_training.algorithms.updates import Metrics, Optimizer, mean_metrics
 from rl_training.config.recurrent_ppo import RecurrentPPOConfig
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.data.recurrent_rollout_buffer import RecurrentRolloutBuffer, Sequences
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces

@@ -77,8 +77,7 @@ class ReplayBuffer:
         self._observation = (tuple(observation_shape), _stored_observation_dtype(observation_dtype))
         self._layout = self._row_layout(self._observation, action_shape, action_dtype)
         self._rows = {
-            name: np.zeros((self.slots, num_envs, *shape), dtype=dtype)
-            for name, (shape, dtype) in self._layout.items()
+            name: np.zeros((self.slots, num_envs, *shape), dtype=dtype) for name, (shape, dtype) in self._layout.items()
         }
         self._flat = {name: rows.reshape(self.capacity, *rows.shape[2:]) for name, rows in self._rows.items()}
         self._step_shapes = ((num_envs, *observation_shape), (num_envs, *action_shape), (num_envs,))
@@ -305,9 +304,7 @@ class ReplayBuffer:
     def export_rows(self, start: int, stop: int) -> dict[str, np.ndarray]:
         """Copies, [T, N, ...], of the vector steps numbered start to stop, which must still be held."""
         if not self.oldest_row <= start <= stop <= self.rows_written:
-            raise ValueError(
-                f"replay rows {start}:{stop} are not held, only {self.oldest_row}:{self.rows_written}"
-            )
+            raise ValueError(f"replay rows {start}:{stop} are not held, only {self.oldest_row}:{self.rows_written}")
         slots = np.arange(start, stop) % self.slots
         return {name: rows[slots] for name, rows in self._rows.items()}
 

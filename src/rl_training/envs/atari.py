@@ -27,7 +27,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rl_training.config.pixels import AtariOptions
-from rl_training.envs.images import stacked
+from rl_training.envs.image_wrappers import stacked
 from rl_training.errors import EnvironmentProblem
 
 Array = np.ndarray

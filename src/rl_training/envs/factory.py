@@ -19,12 +19,12 @@ from gymnasium.envs import registration
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rl_training.config.pixels import PIXEL_KEYS, AtariOptions, ImageOptions, pixel_options
+from rl_training.envs.async_vector import DEFAULT_TIMEOUT, SupervisedVectorEnv
 from rl_training.envs.atari import AtariGames, atari_env, is_atari
-from rl_training.envs.classic_vector import CLASSIC_VECTOR_ENVS, ClassicVectorEnv
-from rl_training.envs.images import image_env
-from rl_training.envs.in_process import InProcessVectorEnv
-from rl_training.envs.masking import MaskVelocity, MaskVelocityVector, take_keyword
-from rl_training.envs.supervised import DEFAULT_TIMEOUT, SupervisedVectorEnv
+from rl_training.envs.batched_classic import CLASSIC_VECTOR_ENVS, ClassicVectorEnv
+from rl_training.envs.image_wrappers import image_env
+from rl_training.envs.sync_vector import InProcessVectorEnv
+from rl_training.envs.velocity_mask import MaskVelocity, MaskVelocityVector, take_keyword
 from rl_training.errors import ConfigError, EnvironmentProblem
 
 EnvMaker = Callable[..., gym.Env[Any, Any]]

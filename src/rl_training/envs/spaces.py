@@ -38,9 +38,7 @@ class Spaces:
         if self._whole_box is not None and _is_image(self._whole_box):
             self.observation_shape, self.observation_dtype = self._whole_box.shape, np.dtype(np.uint8)
         if 0 in self.observation_shape:
-            raise EnvironmentProblem(
-                f"observation space {_text(observation_space)} is empty: give it some content"
-            )
+            raise EnvironmentProblem(f"observation space {_text(observation_space)} is empty: give it some content")
         self._set_up_actions()
 
     def encode(self, observations: Any) -> Array:
@@ -281,7 +279,5 @@ def _stack(value: Any, name: str) -> Array:
 def _as_batch(value: Any, shape: tuple[int, ...], name: str) -> Array:
     array = _stack(value, name)
     if array.ndim == 0 or array.shape[1:] != shape or array.dtype == object:
-        raise EnvironmentProblem(
-            f"{name} came as {array.dtype} of shape {array.shape}: its space says (N, *{shape})"
-        )
+        raise EnvironmentProblem(f"{name} came as {array.dtype} of shape {array.shape}: its space says (N, *{shape})")
     return array

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from rl_training.config.train import TrainConfig
+from rl_training.config.loading import load_config
+from rl_training.config.train_config import TrainConfig
 from rl_training.errors import CheckpointError
-from rl_training.experiment.config import load_config
-from rl_training.runtime.checkpoint import best_checkpoint, latest_checkpoint, list_checkpoints
 from rl_training.runtime.evaluation import EvalResult
-from rl_training.runtime.metric_lines import Line, read_metrics
-from rl_training.runtime.run_directory import list_runs, open_run_directory, run_status
 from rl_training.runtime.workflows import TrainResult, evaluate_checkpoint, resume, train
+from rl_training.storage.checkpoints import best_checkpoint, latest_checkpoint, list_checkpoints
+from rl_training.storage.run_directory import list_runs, open_run_directory, run_status
+from rl_training.telemetry.metric_lines import Line, read_metrics
 
 Source = str | Path | Mapping[str, Any] | TrainConfig
 Overrides = Mapping[str, Any] | Sequence[str]

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 from torch import Tensor, nn
 
-from rl_training.config.train import ModelConfig
+from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
-from rl_training.models.cnn.images import scaled_pixels
+from rl_training.models.cnn.image_input import scaled_pixels
 from rl_training.models.cnn.impala_resnet import ImpalaResNet
 from rl_training.models.cnn.nature import NatureCNN
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rl_training.config.train import ModelConfig
+from rl_training.config.train_config import ModelConfig
 from rl_training.models.encoders import Encoder, VectorEncoder
 
 NumpyForward = Callable[[np.ndarray], np.ndarray]

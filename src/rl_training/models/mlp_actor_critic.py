@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor, nn
 
-from rl_training.config.train import ModelConfig
+from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.encoders import VectorEncoder, build_encoder
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
@@ -33,9 +33,7 @@ class MLPActorCritic(PolicyModel):
     def acting_network(self) -> nn.Sequential:
         return self.actor
 
-    def act(
-        self, obs: np.ndarray, rng: np.random.Generator | None = None
-    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Where one encoder of images serves both, values come with the actions at hardly any cost.
 
         The update then does not look at every image of the rollout once more.

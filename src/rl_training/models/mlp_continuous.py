@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.config.train import ModelConfig
+from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import squashed_gaussian
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
@@ -49,9 +49,7 @@ class MLPDeterministicActorCritic(ContinuousActorCritic):
     """tanh actor with one critic (DDPG) or two (TD3)."""
 
     def __init__(self, spaces: Spaces, config: ModelConfig, *, num_critics: int):
-        super().__init__(
-            spaces, config, num_critics=num_critics, actor_outputs=spaces.action_dim, tanh_actor=True
-        )
+        super().__init__(spaces, config, num_critics=num_critics, actor_outputs=spaces.action_dim, tanh_actor=True)
 
     def actor(self, obs: Tensor) -> Tensor:
         """Deterministic actions [B, A] in [-1, 1]."""
@@ -65,9 +63,7 @@ class MLPSquashedGaussianActorCritic(ContinuousActorCritic):
     """tanh-squashed Gaussian actor whose spread depends on the state, and twin critics (SAC)."""
 
     def __init__(self, spaces: Spaces, config: ModelConfig, *, num_critics: int = 2):
-        super().__init__(
-            spaces, config, num_critics=num_critics, actor_outputs=2 * spaces.action_dim, tanh_actor=False
-        )
+        super().__init__(spaces, config, num_critics=num_critics, actor_outputs=2 * spaces.action_dim, tanh_actor=False)
 
     def actor(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-std of the Gaussian before tanh, each [B, A]."""

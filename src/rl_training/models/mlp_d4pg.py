@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.config.train import ModelConfig
+from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import LOG_SQRT_2PI, bellman_atoms, expected_return
 from rl_training.models.mlp import ActingForward, acting_forward, mlp

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from rl_training.config.train import ModelConfig
+from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.mlp_continuous import LOG_STD_MAX, LOG_STD_MIN, ContinuousActorCritic
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.config.train import ModelConfig
+from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
 from rl_training.models.normalizer import make_normalizer

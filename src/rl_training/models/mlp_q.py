@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor, nn
 
-from rl_training.config.train import ModelConfig
+from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.encoders import build_encoder
 from rl_training.models.mlp import ActingForward, acting_forward, mlp

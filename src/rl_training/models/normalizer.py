@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rl_training.config.train import ModelConfig
+from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.config.train import ModelConfig
+from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import Categorical, DiagonalGaussian
 from rl_training.models.encoders import build_encoder
@@ -79,9 +79,7 @@ class PolicyModel(nn.Module):
             return outputs
         return np.concatenate([outputs, np.broadcast_to(self.log_std.detach().cpu().numpy(), outputs.shape)], 1)
 
-    def act(
-        self, obs: np.ndarray, rng: np.random.Generator | None = None
-    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Sampled actions with their log-probabilities, or without `rng` the mode."""
         parameters = self.policy_numpy(obs)
         if rng is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rl_training.algorithms.learner import Learner
+from rl_training.algorithms.common.learner import Learner
 
 
 class Adviser:

@@ -10,17 +10,17 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from rl_training.algorithms.learner import Learner
-from rl_training.algorithms.streams import Streams
+from rl_training.algorithms.common.learner import Learner
+from rl_training.algorithms.common.streams import Streams
 from rl_training.config.pixels import kept_for_another_env
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.envs.factory import make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem, RLTrainingError
 from rl_training.experiment.registry import get_spec
-from rl_training.runtime.checkpoint import Checkpoint
-from rl_training.runtime.durable_files import one_line
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
+from rl_training.storage.checkpoints import Checkpoint
+from rl_training.storage.durable_files import one_line
 
 CALLABLE_PREFIX = "callable:"
 
@@ -114,9 +114,7 @@ def evaluate_agent(
     env: str | Callable[[], gym.Env[Any, Any]] | None = None,
 ) -> EvalResult:
     maker = agent.env_maker(env)
-    result = evaluate(
-        agent.learner, agent.spaces, maker, episodes=episodes, seed=seed, deterministic=deterministic
-    )
+    result = evaluate(agent.learner, agent.spaces, maker, episodes=episodes, seed=seed, deterministic=deterministic)
     assert result is not None  # nobody stopped it
     return result
 

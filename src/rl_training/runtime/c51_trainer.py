@@ -6,7 +6,7 @@ from typing import Any
 
 from rl_training.algorithms.c51 import C51
 from rl_training.config.c51 import C51Config
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.runtime.loops import ReplayLoop
 from rl_training.runtime.spec import DISCRETE, AlgorithmSpec
 from rl_training.runtime.workflows import TrainResult, train

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rl_training.algorithms.exploration import random_actions
-from rl_training.algorithms.learner import Learner
-from rl_training.algorithms.streams import Streams
+from rl_training.algorithms.common.exploration import random_actions
+from rl_training.algorithms.common.learner import Learner
+from rl_training.algorithms.common.streams import Streams
 from rl_training.data.rollout import Rollout
 from rl_training.envs.factory import autoreset_mode
 from rl_training.envs.failures import RESTARTED, EnvFailed, EnvFailure, reason_of, trace_of

@@ -6,7 +6,7 @@ from typing import Any
 
 from rl_training.algorithms.d4pg import D4PG
 from rl_training.config.d4pg import D4PGConfig
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.runtime.loops import ReplayLoop
 from rl_training.runtime.spec import CONTINUOUS, AlgorithmSpec
 from rl_training.runtime.workflows import TrainResult, train

@@ -6,7 +6,7 @@ from typing import Any
 
 from rl_training.algorithms.ddpg import DDPG
 from rl_training.config.ddpg import DDPGConfig
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.runtime.loops import ReplayLoop
 from rl_training.runtime.spec import CONTINUOUS, AlgorithmSpec
 from rl_training.runtime.workflows import TrainResult, train

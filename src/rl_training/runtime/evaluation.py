@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rl_training.algorithms.learner import Learner
-from rl_training.envs.running import WatchedEnv
+from rl_training.algorithms.common.learner import Learner
+from rl_training.envs.env_runner import WatchedEnv
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvironmentProblem
 

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from rl_training.algorithms.learner import Learner, UpdateResult
-from rl_training.algorithms.streams import Streams
+from rl_training.algorithms.common.learner import Learner, UpdateResult
+from rl_training.algorithms.common.streams import Streams
 from rl_training.config.base import OnPolicyConfig, ReplayConfig
 from rl_training.config.pixels import frame_stack
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.data.frame_replay import FrameReplayBuffer
 from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
+from rl_training.data.replay_memory import check_replay_fits
 from rl_training.envs.spaces import Spaces
 from rl_training.runtime.collector import Collector, Episode, RolloutDropped
-from rl_training.runtime.finite import check_update
-from rl_training.runtime.memory import check_replay_fits
+from rl_training.runtime.divergence import check_update
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from rl_training.algorithms.ppo import PPO
 from rl_training.config.ppo import PPOConfig
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.runtime.loops import OnPolicyLoop
 from rl_training.runtime.spec import EVERY_ACTION, AlgorithmSpec
 from rl_training.runtime.workflows import TrainResult, train

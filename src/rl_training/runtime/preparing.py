@@ -10,16 +10,16 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
-from rl_training.algorithms.learner import resolve_device
-from rl_training.algorithms.streams import Streams
-from rl_training.config.train import TrainConfig
+from rl_training.algorithms.common.learner import resolve_device
+from rl_training.algorithms.common.streams import Streams
+from rl_training.config.loading import load_config
+from rl_training.config.train_config import TrainConfig
 from rl_training.envs.factory import backend_of, make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvironmentProblem
-from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.agent import CALLABLE_PREFIX
-from rl_training.runtime.compiling import resolve_compile
+from rl_training.runtime.compile_setting import resolve_compile
 from rl_training.runtime.loops import Loop
 from rl_training.runtime.threads import resolve_threads
 

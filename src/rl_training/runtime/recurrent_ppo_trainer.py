@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rl_training.config.recurrent_ppo import RecurrentPPOConfig
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.contrib.recurrent_ppo import RecurrentPPO
 from rl_training.runtime.loops import OnPolicyLoop
 from rl_training.runtime.spec import EVERY_ACTION, AlgorithmSpec

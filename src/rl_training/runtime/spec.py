@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from rl_training.algorithms.learner import Learner
+from rl_training.algorithms.common.learner import Learner
 from rl_training.config.base import AlgorithmConfig
 from rl_training.envs.spaces import ActionKind, Spaces
 from rl_training.errors import EnvironmentProblem

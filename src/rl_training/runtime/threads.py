@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from threadpoolctl import threadpool_limits
 
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 
 WIDE_LAYER = 256
 WIDE_BATCH = 256

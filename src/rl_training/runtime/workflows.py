@@ -16,29 +16,19 @@ from typing import Any
 
 from gymnasium.vector import VectorEnv
 
-from rl_training.config.train import TrainConfig
+from rl_training.config.loading import load_config, save_config
+from rl_training.config.train_config import TrainConfig
 from rl_training.envs.factory import backend_for_another_env, make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
-from rl_training.experiment.config import load_config, save_config
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.advice import Adviser
 from rl_training.runtime.agent import Agent, keywords_for_another_env, stored_config
-from rl_training.runtime.checkpoint import (
-    Checkpoint,
-    fingerprint,
-    fingerprint_differences,
-    list_checkpoints,
-    load_checkpoint,
-    resolve_checkpoint,
-    verify_checkpoint,
-)
-from rl_training.runtime.compiling import keep_compile
-from rl_training.runtime.console import ConsoleDisplay
-from rl_training.runtime.crash import CrashReports
+from rl_training.runtime.compile_setting import keep_compile
+from rl_training.runtime.crash_reports import CrashReports
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
 from rl_training.runtime.loops import Loop, Progress
-from rl_training.runtime.metrics import MetricWindow
+from rl_training.runtime.metric_window import MetricWindow
 from rl_training.runtime.preparing import (
     EnvMaker,
     EnvSource,
@@ -48,12 +38,22 @@ from rl_training.runtime.preparing import (
     resolve_auto,
     training_envs,
 )
-from rl_training.runtime.recorder import Recorder
-from rl_training.runtime.run_directory import RunDirectory, create_run_directory, open_run_directory
-from rl_training.runtime.saving import RunSaver
-from rl_training.runtime.stopping import StopSignals
+from rl_training.runtime.run_saver import RunSaver
+from rl_training.runtime.stop_signals import StopSignals
 from rl_training.runtime.threads import limited_threads
 from rl_training.runtime.train_result import TrainResult
+from rl_training.storage.checkpoints import (
+    Checkpoint,
+    fingerprint,
+    fingerprint_differences,
+    list_checkpoints,
+    load_checkpoint,
+    resolve_checkpoint,
+    verify_checkpoint,
+)
+from rl_training.storage.run_directory import RunDirectory, create_run_directory, open_run_directory
+from rl_training.telemetry.console import ConsoleDisplay
+from rl_training.telemetry.recorder import Recorder
 
 __all__ = ["Callback", "TrainResult", "agent_of", "evaluate_checkpoint", "predict", "resume", "train"]
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from rl_training.errors import ConfigError
-from rl_training.runtime.durable_files import atomic_write_text, read_json
+from rl_training.storage.durable_files import atomic_write_text, read_json
 from rl_training.zoo.curves import Curve, Numbers
 from rl_training.zoo.manifest import Entry, zoo_folder
 from rl_training.zoo.runs import same_settings, settings

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.runtime.metric_lines import METRICS_FILE, iterate_lines
+from rl_training.telemetry.metric_lines import METRICS_FILE, iterate_lines
 
 Numbers = NDArray[np.float64]
 LATE = 1.001  # evaluations are due at the first rollout behind a step: one that is so little late belongs to it

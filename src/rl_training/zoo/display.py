@@ -14,8 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rl_training.runtime.console_view import format_duration
-from rl_training.runtime.metric_lines import clean_text
+from rl_training.telemetry.console_view import format_duration
+from rl_training.telemetry.metric_lines import clean_text
 from rl_training.zoo.runs import Job
 
 

@@ -16,10 +16,10 @@ from pydantic import Field, ValidationError
 
 from rl_training.config import yaml_text
 from rl_training.config.base import StrictModel
+from rl_training.config.loading import list_presets, load_config, shown_path
 from rl_training.config.messages import describe_field, printable
-from rl_training.config.train import TrainConfig
+from rl_training.config.train_config import TrainConfig
 from rl_training.errors import ConfigError
-from rl_training.experiment.config import list_presets, load_config, shown_path
 from rl_training.zoo.published import CurveText, PublishedCurve, checked_curve
 
 MAIN = "benchmark"

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.runtime.durable_files import atomic_write_text, read_json
-from rl_training.runtime.metric_lines import clean_line
+from rl_training.storage.durable_files import atomic_write_text, read_json
+from rl_training.telemetry.metric_lines import clean_line
 from rl_training.zoo.comparison import comparison_section
 from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import Entry, Manifest, list_manifests

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.runtime.checkpoint import list_checkpoints, read_manifest
-from rl_training.runtime.durable_files import atomic_write_text, read_json
-from rl_training.runtime.run_directory import is_run_directory, open_run_directory
+from rl_training.storage.checkpoints import list_checkpoints, read_manifest
+from rl_training.storage.durable_files import atomic_write_text, read_json
+from rl_training.storage.run_directory import is_run_directory, open_run_directory
 from rl_training.zoo.curves import Curve, read_curve
 from rl_training.zoo.manifest import Entry
 from rl_training.zoo.runs import SCORE_NUMBERS, Job, same_settings, settings, stored_failure, stored_score

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_training.config.train import TrainConfig
+from rl_training.config.loading import load_config
+from rl_training.config.train_config import TrainConfig
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.experiment.config import load_config
-from rl_training.runtime.checkpoint import list_checkpoints, read_manifest, verify_checkpoint
-from rl_training.runtime.durable_files import atomic_write_text, read_json
 from rl_training.runtime.loops import Progress
-from rl_training.runtime.run_directory import RunDirectory, is_run_directory, open_run_directory, run_status
+from rl_training.storage.checkpoints import list_checkpoints, read_manifest, verify_checkpoint
+from rl_training.storage.durable_files import atomic_write_text, read_json
+from rl_training.storage.run_directory import RunDirectory, is_run_directory, open_run_directory, run_status
 from rl_training.zoo.manifest import Entry
 
 EPISODES, FIRST_SEED = 100, 10_000

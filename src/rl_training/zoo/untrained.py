@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 
-from rl_training.algorithms.streams import Streams
-from rl_training.config.train import TrainConfig
+from rl_training.algorithms.common.streams import Streams
+from rl_training.config.train_config import TrainConfig
 from rl_training.envs.factory import make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.experiment.registry import get_spec

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rl_training.config.train import ModelConfig
-from rl_training.models.cnn.images import check_image_shape, initialize, scaled_pixels
+from rl_training.config.train_config import ModelConfig
+from rl_training.models.cnn.image_input import check_image_shape, initialize, scaled_pixels
 
 SMALLEST_SIDE = 8
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.config.train import ModelConfig
+from rl_training.config.train_config import ModelConfig
 from rl_training.data.recurrent_rollout_buffer import Sequences
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError

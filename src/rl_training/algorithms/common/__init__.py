@@ -1,0 +1,1 @@
+"""The mathematics and machinery that the algorithms share."""

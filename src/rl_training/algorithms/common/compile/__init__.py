@@ -1,0 +1,1 @@
+"""Compiled gradient steps: trace one call, turn it into a graph, compile the graph."""

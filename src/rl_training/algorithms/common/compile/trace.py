@@ -1,0 +1,168 @@
+"""From a learner's step to a graph: one function of plain tensors that the compiler can take whole.
+
+A step reads and changes tensors that it does not get as arguments: weights, moments, targets, statistics. `trace`
+finds them by watching one call, and writes the step down once more with all of them as inputs. Nothing of Python is
+left in the graph and nothing has to be checked when it is called, so a call costs little more than its arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from rl_training.algorithms.common.optimizer import vector_on
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """`graph(*state, *inputs)` changes `state` as the step would and returns the leaves of its result."""
+
+    graph: torch.fx.GraphModule
+    state: list[Tensor]
+    result: Any  # the step's result with the number of a leaf in the place of each tensor
+
+
+def tensors_in(arguments: Sequence[Any]) -> list[Tensor]:
+    """The tensors among the arguments, and those that are fields of a batch."""
+    found: list[Tensor] = []
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            found.append(argument)
+        elif names := tensor_fields(argument):
+            found += [getattr(argument, name) for name in names]
+    return found
+
+
+def tensor_fields(argument: Any) -> list[str]:
+    if not is_dataclass(argument):
+        return []
+    return [f.name for f in fields(argument) if isinstance(getattr(argument, f.name), Tensor)]
+
+
+def with_tensors(arguments: Sequence[Any], tensors: Iterable[Tensor]) -> list[Any]:
+    """`arguments` with other tensors in the places of `tensors_in`."""
+    rest = iter(tensors)
+    changed: list[Any] = []
+    for argument in arguments:
+        if is_dataclass(argument) and not isinstance(argument, type):
+            changed.append(replace(argument, **{name: next(rest) for name in tensor_fields(argument)}))
+        else:
+            changed.append(next(rest) if isinstance(argument, Tensor) else argument)
+    return changed
+
+
+def rebuild(result: Any, leaves: Sequence[Any]) -> Any:
+    """The result of a step from its leaves."""
+    if isinstance(result, int):
+        return leaves[result]
+    if isinstance(result, dict):
+        return {name: rebuild(part, leaves) for name, part in result.items()}
+    return tuple([rebuild(part, leaves) for part in result])
+
+
+def trace(step: Callable[..., Any], arguments: Sequence[Any]) -> Trace:
+    """Write down what `step(*arguments)` does to tensors. The state is left as it was."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    inputs = tensors_in(arguments)
+    used = _tensors_used(step, arguments, inputs)
+    vectors = _Vectors(used)
+    result: list[Any] = []
+
+    def on_plain_tensors(*tensors: Tensor) -> list[Tensor]:
+        state, given = tensors[: len(vectors.state)], tensors[len(vectors.state) :]
+        with _Replacing(used, vectors.views(state)), torch.enable_grad():
+            leaves, spec = pytree.tree_flatten(step(*with_tensors(arguments, given)))
+        result.append(pytree.tree_unflatten(range(len(leaves)), spec))
+        return leaves
+
+    with torch.no_grad():
+        graph = make_fx(on_plain_tensors, tracing_mode="fake")(*vectors.state, *inputs)
+    return Trace(graph, vectors.state, result[-1])
+
+
+def _tensors_used(step: Callable[..., Any], arguments: Sequence[Any], inputs: Sequence[Tensor]) -> list[Tensor]:
+    with _Watching(inputs) as watching:
+        step(*arguments)
+    for vector, before in watching.contents.values():
+        vector.copy_(before)
+    return list(watching.found.values())
+
+
+class _Watching(TorchFunctionMode):
+    """Notes every tensor that a computation uses and has neither been given nor made itself.
+
+    Contents are kept by storage, as they were at first sight of it: a view may be met after what it shows has changed.
+    """
+
+    def __init__(self, given: Iterable[Tensor]):
+        super().__init__()
+        self.found: dict[int, Tensor] = {}
+        self.contents: dict[int, tuple[Tensor, Tensor]] = {}
+        self._own = {id(tensor): tensor for tensor in given}  # holds them, or their ids would be used again
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for leaf in pytree.tree_leaves((args, kwargs)):
+            if isinstance(leaf, Tensor) and id(leaf) not in self.found and id(leaf) not in self._own:
+                self.found[id(leaf)] = leaf
+                if (place := leaf.untyped_storage().data_ptr()) not in self.contents:
+                    whole = _whole_storage(leaf)
+                    self.contents[place] = whole, whole.clone()
+        result = function(*args, **(kwargs or {}))
+        self._own.update((id(leaf), leaf) for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor))
+        return result
+
+
+class _Replacing(TorchFunctionMode):
+    """Hands `new` tensors to every function that is called with `old` ones."""
+
+    def __init__(self, old: Sequence[Tensor], new: Sequence[Tensor]):
+        super().__init__()
+        self._new = {id(tensor): other for tensor, other in zip(old, new, strict=True)}
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = pytree.tree_map(
+            lambda leaf: self._new.get(id(leaf), leaf) if isinstance(leaf, Tensor) else leaf, (args, kwargs or {})
+        )
+        return function(*args, **kwargs)
+
+
+def _whole_storage(tensor: Tensor) -> Tensor:
+    """Everything that `tensor` is a part of, as one vector."""
+    return vector_on(tensor, 0, tensor.untyped_storage().nbytes() // tensor.element_size())
+
+
+class _Vectors:
+    """One vector for all tensors that share a storage.
+
+    Weights are views of the vector that the optimizer changes. As inputs of their own they would not be seen to
+    change with it; as views that are made inside the graph they are.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]):
+        self.tensors = tensors
+        self.state: list[Tensor] = []
+        self._place: dict[int, int] = {}
+        for tensor in tensors:
+            if (place := tensor.untyped_storage().data_ptr()) not in self._place:
+                self._place[place] = len(self.state)
+                self.state.append(_whole_storage(tensor))
+
+    def views(self, state: Sequence[Tensor]) -> list[Tensor]:
+        """What corresponds to `tensors` when the vectors are `state`."""
+        made = []
+        for tensor in self.tensors:
+            vector = state[self._place[tensor.untyped_storage().data_ptr()]]
+            if tensor.is_contiguous():
+                offset = tensor.storage_offset()
+                view = vector[offset : offset + tensor.numel()].view(tensor.shape)
+            else:
+                view = vector.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+            made.append(view.detach().requires_grad_() if tensor.requires_grad else view)
+        return made

@@ -1,0 +1,122 @@
+"""Gradient steps on one flat vector: clipping is one norm, Adam one pass.
+
+The parameters of a module become views of a single tensor. A network of a few thousand weights spends most of
+an ordinary optimizer step on per-tensor calls; on a flat vector that overhead is paid once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+
+def flatten_parameters(parameters: Iterable[nn.Parameter]) -> Tensor:
+    """Give `parameters` one contiguous storage, in order, and return it.
+
+    Those that lie side by side already are left where they are: two optimizers can work on the same ones, or one
+    of them on the first few, as long as the one that has more is made first.
+    """
+    parameters = list(parameters)
+    if (shared := _common_vector(parameters)) is not None:
+        return shared
+    flat = torch.cat([p.detach().reshape(-1) for p in parameters])
+    offset = 0
+    for parameter in parameters:
+        parameter.data = flat[offset : offset + parameter.numel()].view_as(parameter)
+        offset += parameter.numel()
+    return flat
+
+
+def _common_vector(parameters: Sequence[nn.Parameter]) -> Tensor | None:
+    """The vector that `parameters` are consecutive views of, if there is one."""
+    start = expected = parameters[0].storage_offset()
+    storage = parameters[0].untyped_storage().data_ptr()
+    for parameter in parameters:
+        placed = parameter.storage_offset() == expected and parameter.is_contiguous()
+        if not placed or parameter.untyped_storage().data_ptr() != storage:
+            return None
+        expected += parameter.numel()
+    return vector_on(parameters[0].detach(), int(start), int(expected - start))
+
+
+def vector_on(tensor: Tensor, start: int, size: int) -> Tensor:
+    """`size` entries of the storage that `tensor` lies in. Not a view: autograd does not see it change."""
+    vector = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return vector.set_(tensor.untyped_storage(), start, (size,), (1,))
+
+
+class Optimizer:
+    """Adam or RMSprop over the given parameters, with global-norm clipping.
+
+    Adam is arXiv:1412.6980, algorithm 1. RMSprop is the TensorFlow form that A2C's published settings assume:
+    epsilon inside the square root and a second moment that starts at one.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        *,
+        kind: Literal["adam", "rmsprop"] = "adam",
+        epsilon: float = 1e-8,
+        decay: float = 0.99,
+        max_grad_norm: float | None = None,
+    ):
+        self.parameters: Sequence[nn.Parameter] = list(parameters)
+        self.vector = flatten_parameters(self.parameters)
+        self.kind, self.epsilon, self.decay, self.max_grad_norm = kind, epsilon, decay, max_grad_norm
+        # Tensors, not floats: a compiled update has them as inputs and sees a schedule move. Of one entry each, as in
+        # every checkpoint.
+        self.learning_rate = torch.zeros(1, dtype=torch.float64)
+        self.steps = torch.zeros(1, dtype=torch.float64)
+        # 0.9^steps and 0.999^steps, as running products: compiled code has a power of `steps` computed anew for every
+        # few weights, which took longer than all the rest of Adam.
+        self.powers = torch.ones(2, dtype=torch.float64)
+        self._decays = torch.tensor([0.9, 0.999], dtype=torch.float64)
+        self.first_moment = torch.zeros_like(self.vector)
+        self.second_moment = torch.full_like(self.vector, 1.0 if kind == "rmsprop" else 0.0)
+
+    def set_learning_rate(self, value: float) -> None:
+        self.learning_rate.numpy()[0] = value  # a quarter of what `fill_` takes
+
+    def step(self, loss: Tensor) -> Tensor:
+        """One step down the gradient of `loss`; returns the gradient's norm before clipping.
+
+        The parameters change behind autograd's back: a loss that was computed before a step of another optimizer
+        on parameters it depends on must not be stepped on after it.
+        """
+        gradients = torch.autograd.grad(loss, self.parameters)
+        return self.apply(torch.cat([g.reshape(-1) for g in gradients]))
+
+    @torch.no_grad()
+    def apply(self, gradient: Tensor) -> Tensor:
+        norm = torch.linalg.vector_norm(gradient)
+        learning_rate = self.learning_rate.squeeze()
+        if self.max_grad_norm is not None:
+            gradient = gradient * (self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        if self.kind == "adam":
+            self.steps.add_(1)
+            self.powers.mul_(self._decays)
+            first_share, second_share = 1 - self.powers
+            self.first_moment.lerp_(gradient, 0.1)
+            self.second_moment.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+            root = (self.second_moment / second_share).sqrt_().add_(self.epsilon)
+            self.vector.sub_((learning_rate / first_share) * (self.first_moment / root))
+        else:
+            self.second_moment.mul_(self.decay).addcmul_(gradient, gradient, value=1 - self.decay)
+            self.vector.sub_(learning_rate * gradient / (self.second_moment + self.epsilon).sqrt_())
+        return norm
+
+    def state_dict(self) -> dict[str, Any]:
+        names = ("learning_rate", "steps", "powers", "first_moment", "second_moment")
+        return {name: getattr(self, name) for name in names}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if "powers" not in state:  # of a checkpoint from before they were kept
+            state = state | {"powers": self._decays ** state["steps"]}
+        for name, current in self.state_dict().items():
+            if state[name].shape != current.shape:
+                raise ValueError(f"optimizer {name} has {state[name].shape}, this model needs {current.shape}")
+            current.copy_(state[name])

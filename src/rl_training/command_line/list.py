@@ -1,0 +1,133 @@
+"""`rl-training list`: algorithms, configs, runs and settings, the same for machines and for people."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rl_training.command_line.options import RUNS, Json, OutputDir
+from rl_training.command_line.output import print_json, print_text, show, status_text, table
+
+lists = typer.Typer(no_args_is_help=True, help="Show algorithms, configs, runs, or the settings of an algorithm.")
+
+
+@lists.command()
+def algorithms(as_json: Json = False) -> None:
+    """Algorithms, the actions they take, and their papers."""
+    from rl_training.experiment.registry import algorithm_names, get_spec
+    from rl_training.runtime.spec import SPACE_NAMES
+
+    rows = []
+    for name in algorithm_names():
+        spec = get_spec(name)
+        actions = [SPACE_NAMES[kind] for kind in spec.actions]
+        rows.append({"name": name, "title": spec.title, "actions": actions, "paper": spec.paper})
+    if as_json:
+        print_json(rows)
+        return
+    cells = [(row["name"], row["title"], ", ".join(row["actions"]), row["paper"]) for row in rows]
+    show(table(["name", "algorithm", "actions", "paper"], cells))
+
+
+@lists.command()
+def configs(as_json: Json = False) -> None:
+    """Packaged presets; each is a name for `train`."""
+    from rl_training.config.loading import list_presets, load_config
+
+    presets = [(name, load_config(name)) for name in list_presets()]
+    rows = [
+        {"name": name, "algo": config.algo, "env_id": config.env_id, "total_timesteps": config.total_timesteps}
+        for name, config in presets
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    cells = [(name, config.algo, config.env_id, f"{config.total_timesteps:,}") for name, config in presets]
+    show(table(["name", "algorithm", "env", "steps"], cells, ["steps"]))
+
+
+@lists.command()
+def runs(output_dir: OutputDir = RUNS, as_json: Json = False) -> None:
+    """Runs, newest first."""
+    rows = _run_rows(output_dir)
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        print_text(f"no runs in {output_dir}; start one with: rl-training train ppo/cartpole")
+        return
+    cells = [
+        (
+            row["name"],
+            status_text(row["status"]),
+            row["algo"] or "?",
+            row["env_id"] or "?",
+            "?" if row["seed"] is None else row["seed"],
+            f"{_count(row['env_steps'])} / {_count(row['total_timesteps'])}",
+            _local_time(row["created"]),
+        )
+        for row in rows
+    ]
+    show(table(["run", "status", "algorithm", "env", "seed", "steps", "created"], cells, ["seed", "steps"]))
+
+
+@lists.command()
+def settings(
+    algo: Annotated[str, typer.Argument(metavar="ALGORITHM", help="Such as ppo.", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """Every setting of a run with this algorithm: what it takes, its default and its meaning."""
+    from rl_training.config.loading import describe_config
+    from rl_training.experiment.registry import get_entry
+
+    get_entry(algo)
+    rows = describe_config(algo)
+    if as_json:
+        print_json([row._asdict() for row in rows])
+    else:
+        show(table(["setting", "takes", "default", "meaning"], rows))
+
+
+@lists.command()
+def zoo(as_json: Json = False) -> None:
+    """Benchmarks; `rl-training zoo list NAME` shows the rows of one."""
+    from rl_training.command_line.zoo import list_zoo
+
+    list_zoo(None, as_json)
+
+
+def _run_rows(output_dir: Path) -> list[dict[str, Any]]:
+    from rl_training.storage.run_directory import list_runs, open_run_directory
+
+    rows = []
+    for run in list_runs(output_dir):
+        info = open_run_directory(run.path).read_info()
+        rows.append(
+            {
+                "name": run.name,
+                "path": str(run.path),
+                "status": run.status,
+                "created": run.created,
+                "algo": run.algorithm,
+                "env_id": run.env,
+                "seed": run.seed,
+                "env_steps": info.get("env_steps"),
+                "total_timesteps": run.total_timesteps,
+                "wall_seconds": info.get("wall_seconds"),
+            }
+        )
+    return rows
+
+
+def _count(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else "?"
+
+
+def _local_time(text: str) -> str:
+    try:
+        return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M")
+    except ValueError:
+        return text

@@ -1,0 +1,197 @@
+"""From a preset's name, a file or a mapping, and overrides, to a checked `TrainConfig`."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from rl_training.config import yaml_text
+from rl_training.config.base import Schedule
+from rl_training.config.messages import ConfigRow, config_rows, printable, sections
+from rl_training.config.train_config import TrainConfig
+from rl_training.config.yaml_text import Document
+from rl_training.errors import ConfigError
+
+SUFFIXES = (".yaml", ".yml")
+# Mappings that an override adds to; any other value, a schedule too, is replaced as a whole.
+SECTIONS = ("model", "algo_kwargs", "env_kwargs", "eval_env_kwargs")
+LONGEST_PATH = 200
+
+
+def load_config(
+    source: str | Path | Mapping[str, Any] | TrainConfig,
+    overrides: Mapping[str, Any] | Sequence[str] = (),
+) -> TrainConfig:
+    """Defaults, then `source` over them, then `overrides` over both.
+
+    `source` is a packaged preset (`ppo/cartpole`), the path of a YAML file, a mapping, or a whole config.
+    `overrides` is a mapping with dotted or nested keys, or `key=value` texts whose values are YAML. A setting
+    of the algorithm or of the model may go by its bare name: `gamma` for `algo_kwargs.gamma`.
+    """
+    name, document = _read(source)
+    data = _plain(document.data)
+    touched = _apply(data, _as_pairs(overrides))
+    try:
+        return TrainConfig.model_validate(data)
+    except ConfigError as error:
+        if name is None or error.key is None or _is_touched(error.key, touched):
+            raise
+        line = document.lines.get(error.key)
+        where = name if line is None else f"{name}, line {line}"
+        raise ConfigError(f"{where}: {error}", key=error.key) from None
+
+
+def list_presets() -> list[str]:
+    """Names of the packaged presets, sorted."""
+    return sorted(_presets())
+
+
+def save_config(config: TrainConfig, path: str | Path) -> None:
+    """Write every resolved value, in the order of the fields; the file is replaced whole or not at all."""
+    path = Path(path)
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        temporary.write_text(yaml_text.dump(config.model_dump(mode="json")), encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be written ({error.strerror}); free space there, or choose another output_dir"
+        ) from None
+
+
+def describe_config(algo: str) -> list[ConfigRow]:
+    """A row (key, type, default, description) for each setting of a run with this algorithm."""
+    return config_rows(TrainConfig, algo)
+
+
+def _read(source: str | Path | Mapping[str, Any] | TrainConfig) -> tuple[str | None, Document]:
+    """How errors call the source, and what it says."""
+    if isinstance(source, (Mapping, TrainConfig)):
+        return None, Document(source, {})
+    text = str(source)
+    shown = shown_path(text)
+    is_file = os.path.isfile(text)
+    preset = _presets().get(_preset_name(text))
+    # A file's own name wins over the preset that its path spells, a preset's name over a file without suffix.
+    if is_file and (preset is None or text.endswith(SUFFIXES)):
+        return shown, yaml_text.read_file(Path(text), shown)
+    if preset is not None:
+        return shown, yaml_text.read_file(preset, shown)
+    nearest = difflib.get_close_matches(_preset_name(text), _presets(), n=1)
+    problem = "no such file" if text.endswith(SUFFIXES) else "no such preset or file"
+    hint = f", did you mean {nearest[0]}?" if nearest else ""
+    raise ConfigError(f"{shown}: {problem}{hint} (`rl-training list configs` shows the presets)")
+
+
+def shown_path(text: str) -> str:
+    """A path is cut at its beginning: the name of the file is what tells it apart."""
+    text = "".join(character for character in text if character.isprintable())
+    return text if len(text) <= LONGEST_PATH else "..." + text[-LONGEST_PATH:]
+
+
+def _preset_root() -> Path:
+    return Path(str(files("rl_training") / "assets" / "configs"))
+
+
+def _presets() -> dict[str, Path]:
+    root = _preset_root()
+    return {path.relative_to(root).with_suffix("").as_posix(): path for path in root.rglob("*.yaml")}
+
+
+def _preset_name(text: str) -> str:
+    """`configs/ppo/cartpole.yaml`, the path inside the repository, is the preset `ppo/cartpole` anywhere."""
+    return text.replace("\\", "/").removeprefix("./").removeprefix("configs/").removesuffix(".yaml")
+
+
+def _plain(value: Any) -> Any:
+    """Models as mappings, and mappings copied all the way down: overrides never change the caller's own."""
+    if isinstance(value, BaseModel):
+        return value.model_dump()
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, Mapping) else value
+
+
+def _as_pairs(overrides: Mapping[str, Any] | Sequence[str]) -> list[tuple[str, Any]]:
+    if isinstance(overrides, Mapping):
+        return [(str(key), _plain(value)) for key, value in overrides.items()]
+    if isinstance(overrides, str):
+        overrides = [overrides]
+    pairs = []
+    for text in overrides:
+        key, equals, value = str(text).partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise ConfigError(f"override {printable(text)}: expected key=value, such as seed=1")
+        try:
+            pairs.append((key, yaml_text.parse(value, printable(key, quoted=False), show_line=False).data))
+        except ConfigError as error:
+            message = f"{error}, in {printable(value)}; put special characters in quotes"
+            raise ConfigError(message, key=key) from error
+    return pairs
+
+
+def _apply(data: dict[str, Any], changes: list[tuple[str, Any]]) -> set[str]:
+    """Put the changes into `data`; gives back the dotted keys that were set."""
+    # The algorithm first: it decides what a bare name means.
+    for key, value in changes:
+        if key == "algo":
+            data["algo"] = value
+    places = sections(TrainConfig, data.get("algo"))
+    single: list[tuple[str, Any]] = []
+    for key, value in changes:
+        key = _full_key(key, places)
+        if key in SECTIONS and isinstance(value, dict):
+            single += [(f"{key}.{name}", item) for name, item in value.items()]
+        else:
+            single.append((key, value))
+    for key, value in single:
+        _set(data, key, value, places["algo_kwargs"])
+    return {key for key, _ in single}
+
+
+def _full_key(key: str, places: Mapping[str, type[BaseModel]]) -> str:
+    head = key.partition(".")[0]
+    if head in TrainConfig.model_fields:
+        return key
+    homes = [section for section in ("algo_kwargs", "model") if head in places[section].model_fields]
+    return f"{homes[0]}.{key}" if len(homes) == 1 else key
+
+
+def _set(data: dict[str, Any], key: str, value: Any, algorithm: type[BaseModel]) -> None:
+    *parents, last = key.split(".")
+    for depth, name in enumerate(parents):
+        inner = data.get(name, {})
+        if depth == 1 and parents[0] == "algo_kwargs":
+            inner = _editable(inner, name, algorithm)
+        if not isinstance(inner, dict):
+            place = ".".join(parents[: depth + 1])
+            shown = [printable(name, quoted=False) for name in (key, place)]
+            message = f"{shown[0]}: {shown[1]} is {printable(inner)}, which has no keys to set"
+            raise ConfigError(message, key=key)
+        data[name] = inner
+        data = inner
+    data[last] = value
+
+
+def _editable(current: Any, name: str, algorithm: type[BaseModel]) -> Any:
+    """A part of a schedule can be set even where the source has a plain number, or only the default holds."""
+    field = algorithm.model_fields.get(name)
+    if field is None or field.annotation is not Schedule:
+        return current
+    if isinstance(current, (int, float)):
+        return {"start": current, "end": current}
+    if current == {} and isinstance(field.default, Schedule):
+        return dict(field.default)
+    return current
+
+
+def _is_touched(key: str, touched: set[str]) -> bool:
+    """Whether an error at `key` comes from an override: of the key itself, around it or inside it."""
+    return any(
+        key == other or key.startswith((f"{other}.", f"{other}[")) or other.startswith(f"{key}.") for other in touched
+    )

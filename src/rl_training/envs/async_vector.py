@@ -1,0 +1,297 @@
+"""Envs in processes of their own, supervised: one that raises, dies, hangs or returns nonsense is replaced.
+
+The step in which an env failed is no transition: its row is marked in `infos[RESTARTED]`, has reward 0 and shows the
+first observation of the replacement's episode. What came before ends as a truncation at the last observation that was
+really seen; the collector does that. A failure costs the budget below; when it is spent, the run ends with the last
+failure's story (exit code 3). With the same seeds, and without failures, every bit is that of the envs in one process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from rl_training.envs.async_worker import HEADER, QUIT, end_child, pack, start_nursery, unpack
+from rl_training.envs.failures import RESTARTED, ActionHistory, EnvFailed, EnvFailure
+from rl_training.envs.shared_block import SharedBlock
+from rl_training.envs.sync_vector import seeds_of
+
+DEFAULT_TIMEOUT = 60.0
+RESTARTS_PER_ENV, WITHIN_SECONDS = 3, 600.0
+RESTARTS_PER_RUN = 20
+# Making an env may load a game, a level, a simulator: it gets this many times the time of a step.
+CONSTRUCTOR_PATIENCE = 5
+CLOSING_PATIENCE = 1.0
+
+
+class WorkerDown(Exception):
+    """A worker gave no good answer: why, with the env's own traceback where it sent one."""
+
+    def __init__(self, reason: str, trace: str = "", timed_out: bool = False):
+        super().__init__(reason)
+        self.reason, self.trace, self.timed_out = reason, trace, timed_out
+
+
+class SupervisedVectorEnv(VectorEnv[Any, Any, Any]):
+    """One process per env; same-step autoreset. `failures` are those it survived."""
+
+    def __init__(self, makers: Sequence[Callable[[], gym.Env[Any, Any]]], timeout: float = DEFAULT_TIMEOUT):
+        self.num_envs, self.timeout = len(makers), timeout
+        self.failures: list[EnvFailure] = []
+        self._failed_at: list[list[float]] = [[] for _ in makers]
+        self._history = ActionHistory(self.num_envs)
+        self._block: SharedBlock | None = None
+        self._owner = os.getpid()
+        self._nursery, self._commands = start_nursery(list(makers))
+        self._commands.settimeout(30.0)
+        self._workers: list[_Worker | None] = [None] * self.num_envs
+        try:
+            self._workers = [self._start(index) for index in range(self.num_envs)]
+            greetings = [self._greeting(index) for index in range(self.num_envs)]
+        except WorkerDown as down:
+            self.close()
+            raise EnvFailed(EnvFailure(down.reason, "the making", trace=down.trace)) from None
+        except BaseException:
+            self.close()
+            raise
+        self.single_observation_space, self.single_action_space, self.metadata, self.render_mode = greetings[0]
+        for observation_space, action_space, _, _ in greetings[1:]:
+            if (observation_space, action_space) != (self.single_observation_space, self.single_action_space):
+                self.close()
+                raise RuntimeError("the envs differ in their spaces: all have to be made alike")
+        self.metadata["autoreset_mode"] = AutoresetMode.SAME_STEP
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._block = SharedBlock(self.single_observation_space, self.single_action_space, self.num_envs)
+        for index in range(self.num_envs):
+            self._hand_over(index)
+
+    @property
+    def processes(self) -> list[int]:
+        return [worker.process for worker in self._workers if worker is not None]
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        seeds = seeds_of(seed, self.num_envs)
+        self._history.begin(seeds)
+        self._tell_all([pack(b"r", (each, options)) for each in seeds])
+        deadline = time.monotonic() + self.timeout
+        infos: dict[str, Any] = {}
+        for index in range(self.num_envs):
+            try:
+                info = self._answer(index, deadline)
+            except WorkerDown as down:
+                # With the same seed: what fails once, and not because of the env, changes nothing.
+                info = self._replace(index, "reset", down, seeds[index], options)
+            infos = self._add_info(infos, info or {}, index)
+        return self._memory.read(), infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        self._history.add(actions)
+        self._memory.actions[:] = actions
+        self._tell_all([pack(b"s")] * self.num_envs)
+        deadline = time.monotonic() + self.timeout
+        terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
+        infos: dict[str, Any] = {}
+        down: dict[int, WorkerDown] = {}
+        for index in range(self.num_envs):
+            try:
+                answer = self._answer(index, deadline)
+            except WorkerDown as reason:
+                down[index] = reason
+                continue
+            if answer is None:
+                continue
+            terminated[index], truncated[index], info, final = answer
+            if final is not None:
+                infos = self._add_info(infos, {"final_obs": final[0], "final_info": final[1]}, index)
+                self._history.episode(index, final[2])
+            infos = self._add_info(infos, info, index)
+        rewards = self._memory.rewards.copy()
+        for index, problem in down.items():
+            rewards[index] = 0.0
+            info = self._replace(index, "step", problem, self._next_seed(index))
+            infos = self._add_info(infos, {**(info or {}), RESTARTED: True}, index)
+        self._history.skipped += len(down)
+        return self._memory.read(), rewards, terminated, truncated, infos
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Also what a constructor that failed has left."""
+        if os.getpid() != self._owner:
+            return  # a forked copy of this object: the workers are not its own
+        workers = [worker for worker in self._workers if worker is not None]
+        for worker in workers:
+            with contextlib.suppress(OSError):
+                worker.connection.sendall(pack(b"c"))
+        deadline = time.monotonic() + CLOSING_PATIENCE
+        for worker in workers:
+            with contextlib.suppress(OSError, WorkerDown):
+                self._end(worker, max(0.0, deadline - time.monotonic()))
+        self._workers = []
+        with contextlib.suppress(OSError):
+            self._commands.sendall(QUIT)
+        self._commands.close()
+        with contextlib.suppress(ChildProcessError):
+            end_child(self._nursery, 5.0)
+        if self._block is not None:
+            os.close(self._block.descriptor)
+            self._block = None  # the mapping goes with it
+
+    def __del__(self) -> None:
+        if not self.closed and hasattr(self, "_commands"):
+            self.close()
+
+    @property
+    def _memory(self) -> SharedBlock:
+        assert self._block is not None
+        return self._block
+
+    def _start(self, index: int) -> _Worker:
+        ours, theirs = socket.socketpair()
+        try:
+            socket.send_fds(self._commands, [f"start {index}".encode()], [theirs.fileno()])
+            return _Worker(int(self._commands.recv(64) or b"x"), ours)
+        except (OSError, ValueError):
+            ours.close()
+            raise WorkerDown("the process that starts the env processes is gone") from None
+        finally:
+            theirs.close()
+
+    def _end(self, worker: _Worker, patience: float) -> int:
+        """Wait for a worker, kill it if it takes longer; how it ended."""
+        try:
+            self._commands.sendall(f"end {worker.process} {patience}".encode())
+            return int(self._commands.recv(64) or b"x")
+        except (OSError, ValueError):
+            raise WorkerDown("the process that starts the env processes is gone") from None
+        finally:
+            worker.connection.close()
+
+    def _greeting(self, index: int) -> Any:
+        patience = CONSTRUCTOR_PATIENCE * self.timeout
+        return self._answer(index, time.monotonic() + patience, patience)
+
+    def _hand_over(self, index: int) -> None:
+        worker = self._workers[index]
+        assert worker is not None
+        with contextlib.suppress(OSError):  # who is gone by now is missed at its first answer
+            socket.send_fds(worker.connection, [pack(b"m", self.num_envs)], [self._memory.descriptor])
+
+    def _tell_all(self, messages: list[bytes]) -> None:
+        for worker, message in zip(self._workers, messages, strict=True):
+            assert worker is not None
+            with contextlib.suppress(OSError):
+                worker.connection.settimeout(self.timeout)
+                worker.connection.sendall(message)
+
+    def _answer(self, index: int, deadline: float, patience: float | None = None) -> Any:
+        """What a worker answers; WorkerDown, and an end to it, if that is no good answer."""
+        worker = self._workers[index]
+        assert worker is not None
+        try:
+            kind, body = worker.receive(deadline)
+            if kind == b"k":
+                return unpack(body)
+        except TimeoutError:
+            self._workers[index] = None
+            self._end(worker, 0.0)
+            waited = f"{patience or self.timeout:g} s"
+            raise WorkerDown(
+                f"it gave no answer within {waited} (env_timeout) and was killed", timed_out=True
+            ) from None
+        except OSError:
+            self._workers[index] = None
+            raise WorkerDown(_how_it_ended(self._end(worker, 1.0))) from None
+        self._workers[index] = None
+        self._end(worker, 0.0)
+        content = unpack(body)
+        raise content if kind == b"x" else WorkerDown(*content)
+
+    def _replace(
+        self, index: int, call: str, down: WorkerDown, seed: int | None, options: dict[str, Any] | None = None
+    ) -> Any:
+        """A new process for this env, reset with `seed`; the info of that reset."""
+        while True:
+            self._survive(self._history.failure(index, call, down.reason, down.trace, down.timed_out))
+            self._history.seeded(index, seed)
+            try:
+                call = "the making"
+                self._workers[index] = self._start(index)
+                self._greeting(index)
+                self._hand_over(index)
+                call = "reset"
+                worker = self._workers[index]
+                assert worker is not None
+                with contextlib.suppress(OSError):
+                    worker.connection.sendall(pack(b"r", (seed, options)))
+                return self._answer(index, time.monotonic() + self.timeout)
+            except WorkerDown as again:
+                down = again
+            except Exception as error:  # the constructor's own
+                down = WorkerDown(" ".join(f"{type(error).__name__}: {error}".split())[:300])
+
+    def _survive(self, failure: EnvFailure) -> None:
+        assert failure.env_index is not None
+        now = time.monotonic()
+        mine = self._failed_at[failure.env_index]
+        recent = sum(now - then < WITHIN_SECONDS for then in mine)
+        if recent >= RESTARTS_PER_ENV or len(self.failures) >= RESTARTS_PER_RUN:
+            whose = f"{recent} times within {WITHIN_SECONDS / 60:.0f} minutes"
+            if recent < RESTARTS_PER_ENV:
+                whose = f"{len(self.failures)} times in this run, with all envs"
+            raise EnvFailed(replace(failure, remark=f"; it was replaced {whose} before, which is the limit"))
+        mine.append(now)
+        self.failures.append(failure)
+
+    def _next_seed(self, index: int) -> int | None:
+        """For the episode after a failure: another one than before, or the same env might do the same again."""
+        seed = self._history.seeds[index]
+        if seed is None:
+            return None
+        return int(np.random.SeedSequence([seed, len(self._failed_at[index])]).generate_state(1)[0])
+
+
+class _Worker:
+    def __init__(self, process: int, connection: socket.socket):
+        self.process, self.connection = process, connection
+
+    def receive(self, deadline: float) -> tuple[bytes, bytearray]:
+        kind, length = HEADER.unpack(self._read(HEADER.size, deadline))
+        return kind, self._read(length, deadline)
+
+    def _read(self, length: int, deadline: float) -> bytearray:
+        body = bytearray(length)
+        view = memoryview(body)
+        while view:
+            self.connection.settimeout(max(0.001, deadline - time.monotonic()))
+            try:
+                count = self.connection.recv_into(view)
+            except TimeoutError:
+                if time.monotonic() - deadline < 0.5:
+                    raise
+                # The whole job was suspended in between, the worker too: time ran on without it.
+                deadline = time.monotonic() + 1.0
+                continue
+            if not count:
+                raise ConnectionResetError  # an OSError like any other end of it
+            view = view[count:]
+        return body
+
+
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"its process ended by itself with exit code {code}"
+    try:
+        return f"its process was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"its process was killed by signal {-code}"

@@ -1,0 +1,1 @@
+"""Watch an agent, record a video, replay a crash."""

@@ -1,0 +1,145 @@
+"""What a run leaves in its `crash/` when an env fails, or when numbers stop being numbers: enough to see it again.
+
+An env's failure is a JSON file with all that `rl-training reproduce` needs. Of NaN and infinity there is a folder with
+the batch they were found in (safetensors), its statistics and the config. Nothing in here is ever pickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from rl_training._version import __version__
+from rl_training.algorithms.common.learner import Learner
+from rl_training.config.loading import save_config
+from rl_training.config.train_config import TrainConfig
+from rl_training.envs.failures import EnvFailed, EnvFailure
+from rl_training.errors import NumericalError
+from rl_training.runtime.loops import Loop
+from rl_training.storage.durable_files import atomic_write_text
+from rl_training.storage.tensor_files import write_arrays
+from rl_training.telemetry.metric_lines import clean_line
+
+ENV_FAILURE = "env failure"
+
+
+class CrashReports:
+    """Writes what happened, and counts it. A disk that takes no more must not hide the failure itself."""
+
+    def __init__(self, run_dir: Path, config: TrainConfig, loop: Loop):
+        self.folder, self.config, self.loop = run_dir / "crash", config, loop
+        self._survived: list[EnvFailure] = getattr(loop.collector.envs.unwrapped, "failures", [])
+        self._told = 0
+
+    def look(self, note: Callable[[str], None]) -> None:
+        """Report env failures that the run has survived since the last look."""
+        if len(self._survived) == self._told:
+            return
+        for failure in self._survived[self._told :]:
+            self._told += 1
+            failure = dataclasses.replace(failure, env_step=self.loop.collector.reset_at + failure.steps_before)
+            path = self._write_failure(failure)
+            note(f"replaced an env: {failure}" + (f" ({path})" if path else ""))
+
+    def counts(self) -> dict[str, int]:
+        """For the line of metrics; nothing as long as nothing has failed."""
+        if not self._survived:
+            return {}
+        timeouts = sum(failure.timed_out for failure in self._survived)
+        return {"env_restarts": len(self._survived), "env_timeouts": timeouts}
+
+    def keep(self, error: BaseException) -> None:
+        """Write down what ends the run, and name the place in its message."""
+        self.look(lambda text: None)  # what was survived before, in the same rollout
+        path, what = None, ""
+        if isinstance(error, EnvFailed):
+            path = self._write_failure(error.failure)
+            what = f"; see it again with: rl-training reproduce {path}"
+        elif isinstance(error, NumericalError):
+            path = self._write_bundle(error)
+            what = f"; what was found is in {path}"
+        if path is not None:
+            error.args = (f"{error}{what}",)
+
+    def _write_failure(self, failure: EnvFailure) -> Path | None:
+        document = {
+            "kind": ENV_FAILURE,
+            "library_version": __version__,
+            "env_id": self.config.env_id,
+            "env_kwargs": self.config.env_kwargs,
+            "vector_backend": self.config.vector_backend,
+            **dataclasses.asdict(failure),
+        }
+        who = "all-envs" if failure.env_index is None else f"env-{failure.env_index}"
+        if failure.in_evaluation:
+            who = "evaluation"
+        step = self.loop.env_steps if failure.env_step is None else failure.env_step
+        with contextlib.suppress(OSError, TypeError, ValueError):
+            path = self._new(f"{who}-step-{step}", ".json")
+            atomic_write_text(path, json.dumps(document, default=str, allow_nan=False) + "\n")
+            return path
+        return None
+
+    def _write_bundle(self, error: NumericalError) -> Path | None:
+        arrays = dict(_arrays(error.evidence))
+        document = {
+            "kind": "numbers",
+            "library_version": __version__,
+            "message": str(error),
+            "field": error.field,
+            "env_index": error.env_index,
+            "env_step": error.env_step,
+            "updates": self.loop.learner.updates,
+            "metrics": clean_line(error.metrics),
+            "parameters": _statistics(_flat_parameters(self.loop.learner)),
+            "arrays": {name: _statistics(array) for name, array in arrays.items()},
+        }
+        with contextlib.suppress(OSError, TypeError, ValueError):
+            path = self._new(f"numbers-step-{error.env_step or 0}")
+            path.mkdir()
+            atomic_write_text(path / "report.json", json.dumps(document, indent=1) + "\n")
+            save_config(self.config, path / "config.yaml")
+            write_arrays(path / "batch.safetensors", arrays)
+            return path
+        return None
+
+    def _new(self, name: str, suffix: str = "") -> Path:
+        """A name in `crash/` that is free: a resumed run may fail at the same step again."""
+        self.folder.mkdir(exist_ok=True)
+        names = (f"{name}{suffix}" if number == 1 else f"{name}-{number}{suffix}" for number in range(1, 10**6))
+        return next(self.folder / each for each in names if not (self.folder / each).exists())
+
+
+def _arrays(evidence: Any, prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    """Every array of numbers in a batch, by name."""
+    if dataclasses.is_dataclass(evidence) and not isinstance(evidence, type):
+        evidence = {field.name: getattr(evidence, field.name) for field in dataclasses.fields(evidence)}
+    if isinstance(evidence, Mapping):
+        for name, value in evidence.items():
+            yield from _arrays(value, f"{prefix}.{name}" if prefix else str(name))
+    elif isinstance(evidence, Tensor):
+        yield prefix, evidence.detach().cpu().numpy()
+    elif isinstance(evidence, np.ndarray) and evidence.dtype.kind in "fiub":
+        yield prefix, evidence
+
+
+def _flat_parameters(learner: Learner) -> np.ndarray:
+    parameters = [p.detach().cpu().numpy().ravel() for p in learner.model.parameters()]
+    return np.concatenate(parameters) if parameters else np.zeros(0, np.float32)
+
+
+def _statistics(array: np.ndarray) -> dict[str, Any]:
+    facts: dict[str, Any] = {"shape": list(array.shape), "dtype": str(array.dtype)}
+    finite = np.isfinite(array)
+    facts["nan"], facts["infinite"] = int(np.isnan(array).sum()), int(np.isinf(array).sum())
+    if finite.any():
+        values = array[finite].astype(np.float64)
+        facts |= {"least": float(values.min()), "mean": float(values.mean()), "largest": float(values.max())}
+    return facts

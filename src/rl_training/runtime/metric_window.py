@@ -1,0 +1,71 @@
+"""What happened since the last line of metrics, and the running statistics of episodes."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import torch
+
+from rl_training.algorithms.common.metrics import Metrics, mean_metrics
+from rl_training.errors import NumericalError
+from rl_training.runtime.loops import Progress
+
+RECENT_EPISODES = 100
+
+
+class MetricWindow:
+    """Collects progress and turns it into one line. Numbers leave torch here, once per line."""
+
+    def __init__(self) -> None:
+        self.episodes = 0
+        self.recent: deque[tuple[float, int]] = deque(maxlen=RECENT_EPISODES)
+        self._history: list[Metrics] = []
+        self._progress: Progress | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self._progress is None
+
+    def add(self, progress: Progress) -> None:
+        self._progress = progress
+        self._history += [result.metrics for result in progress.results]
+        for episode in progress.episodes:
+            self.episodes += 1
+            self.recent.append((episode.total_reward, episode.length))
+
+    def line(self) -> dict[str, Any]:
+        """The line for everything since the last one; the window is empty afterwards."""
+        assert self._progress is not None
+        line: dict[str, Any] = {
+            "kind": "train",
+            "env_steps": self._progress.env_steps,
+            "updates": self._progress.updates,
+            "episodes": self.episodes,
+        }
+        if self.recent:
+            line["mean_return"] = sum(total for total, _ in self.recent) / len(self.recent)
+            line["mean_length"] = sum(length for _, length in self.recent) / len(self.recent)
+        metrics = self.check()
+        self._history, self._progress = [], None
+        return line | metrics
+
+    def check(self) -> dict[str, float]:
+        """Metrics since the last line; NumericalError if one is not a number. Takes nothing out of the window."""
+        metrics = {name: float(value) for name, value in mean_metrics(self._history).items()}
+        for name, value in metrics.items():
+            # Explained variance does not exist when all returns are equal; every other metric has to be a number.
+            if name != "explained_variance" and not torch.isfinite(torch.tensor(value)):
+                assert self._progress is not None
+                raise NumericalError(
+                    f"{name} is {value} at env step {self._progress.env_steps}: training has diverged; lower the "
+                    f"learning rate or clip gradients (max_grad_norm), then resume from the last checkpoint"
+                )
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"episodes": self.episodes, "recent": [list(episode) for episode in self.recent]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.episodes = int(state["episodes"])
+        self.recent = deque(((float(r), int(n)) for r, n in state["recent"]), maxlen=RECENT_EPISODES)

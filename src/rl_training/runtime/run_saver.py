@@ -1,0 +1,176 @@
+"""Saving a running loop, and putting a saved one back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rl_training.config.train_config import TrainConfig
+from rl_training.envs.spaces import Spaces
+from rl_training.errors import CheckpointError, RLTrainingError
+from rl_training.runtime.agent import restore_learner
+from rl_training.runtime.loops import Loop, ReplayLoop
+from rl_training.runtime.metric_window import MetricWindow
+from rl_training.storage.checkpoints import (
+    Checkpoint,
+    SegmentRef,
+    apply_retention,
+    best_checkpoint,
+    checkpoint_path,
+    list_checkpoints,
+    read_segment,
+    replay_directory,
+    save_checkpoint,
+    write_segment,
+)
+from rl_training.storage.durable_files import one_line
+from rl_training.telemetry.recorder import Recorder
+
+LARGEST_SEGMENT = 500_000_000  # bytes
+
+
+def free_name(path: Path) -> Path:
+    """`path`, with a number behind it if that is taken."""
+    numbered = (path.with_name(f"{path.name}-{number}") for number in range(2, 10**6))
+    return path if not path.exists() else next(each for each in numbered if not each.exists())
+
+
+def _optional(kind: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else kind(value)
+
+
+class RunSaver:
+    """Writes a run's checkpoints. Replay rows go into append-only segments, so a save costs what is new.
+
+    A save that fails costs a checkpoint, not the run: `failures` counts them, and `note` tells somebody.
+    """
+
+    def __init__(self, run_dir: Path, config: TrainConfig, spaces: Spaces, loop: Loop, window: MetricWindow):
+        self.run_dir, self.config, self.spaces, self.loop, self.window = run_dir, config, spaces, loop, window
+        self.best_return: float | None = None
+        self.evaluated_at: int | None = None  # the env step of the last evaluation
+        self.number = 0
+        self.failures = 0
+        self.metrics_offset = 0  # of the checkpoint that was restored
+        self.saved_at: int | None = None
+        self.note: Callable[[str], None] = lambda text: None
+        self._segments: list[SegmentRef] = []
+
+    def save(self, recorder: Recorder, *, exact: bool, must: bool = False) -> Path | None:
+        """Cut all episodes, save everything, start new ones: the barrier that makes resuming exact.
+
+        None when it could not be saved; with `must` that is an error.
+        """
+        # First, and in any case: a run whose save failed goes on exactly like one whose save did not.
+        self.loop.barrier()
+        try:
+            recorder.flush()
+            path = self._save(recorder.offset(), exact)
+        except CheckpointError as error:
+            if must:
+                raise
+            self._failed("checkpoint", error)
+            return None
+        try:
+            apply_retention(self.run_dir, self.config.keep_checkpoints)
+        except OSError as error:
+            self.note(f"old checkpoints could not be removed: {one_line(error)}")
+        return path
+
+    def _save(self, metrics_offset: int, exact: bool) -> Path:
+        state = self._agent_state() | {
+            "loop": self.loop.state_dict(),
+            "window": self.window.state_dict(),
+            "best_return": self.best_return,
+            "evaluated_at": self.evaluated_at,
+            "metrics_offset": metrics_offset,
+        }
+        path = save_checkpoint(
+            checkpoint_path(self.run_dir, "resume", self.loop.env_steps),
+            state=state,
+            exact=exact,
+            segments=self._new_segments(),
+            **self._common(),
+        )
+        self.number += 1
+        self.saved_at = self.loop.env_steps
+        return path
+
+    def save_best(self, mean_return: float) -> Path | None:
+        """Keep the agent if it beats the best so far. Not a barrier: it is for acting, not for resuming."""
+        if self.best_return is not None and mean_return <= self.best_return:
+            return None
+        path = checkpoint_path(self.run_dir, "agent", self.loop.env_steps)
+        state = self._agent_state() | {"best_return": mean_return}
+        try:
+            path = save_checkpoint(path, state=state, kind="agent", **self._common())
+        except CheckpointError as error:
+            self._failed("best agent", error)
+            return None
+        self.best_return = mean_return
+        self.note(f"best evaluation so far: {mean_return:.1f} at step {self.loop.env_steps:,}")
+        return path
+
+    def _failed(self, what: str, error: CheckpointError) -> None:
+        self.failures += 1
+        self.note(f"{what} could not be saved, training goes on (failed saves: {self.failures}): {error}")
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Put the state back. Later checkpoints of a branch that is abandoned here are set aside, not deleted."""
+        state = checkpoint.state
+        restore_learner(self.loop.learner, checkpoint)
+        try:
+            self.loop.load_state_dict(state["loop"])
+            self.window.load_state_dict(state["window"])
+            self._restore_replay(checkpoint)
+            self.best_return = _optional(float, state["best_return"])
+            self.evaluated_at = _optional(int, state.get("evaluated_at"))
+            self.metrics_offset = int(state["metrics_offset"])
+            if self.loop.env_steps != checkpoint.env_steps or self.metrics_offset < 0:
+                raise ValueError(f"its parts are of step {self.loop.env_steps} and of step {checkpoint.env_steps}")
+        except RLTrainingError:
+            raise
+        except Exception as error:  # whatever a forged file may lead to
+            reason = one_line(error) or type(error).__name__
+            raise CheckpointError(f"{checkpoint.path}: cannot be resumed: {reason}") from None
+        self.number = checkpoint.number + 1
+        self.saved_at = self.loop.env_steps
+        self._segments = list(checkpoint.segments)
+        for path in list_checkpoints(self.run_dir):
+            if int(path.name.split("-")[1]) > checkpoint.env_steps:
+                path.rename(free_name(path.with_name(f"abandoned-{path.name}")))
+        if self.best_return is None and list_checkpoints(self.run_dir, "agent"):
+            # A run that was only evaluated after its last save: the agent itself knows how good it was.
+            self.best_return = best_checkpoint(self.run_dir).state.get("best_return")
+
+    def _agent_state(self) -> dict[str, Any]:
+        return {"spaces": self.spaces.to_json(), "learner": self.loop.learner.state_dict()}
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "algorithm": self.config.algo,
+            "config": self.config.model_dump(mode="json"),
+            "env_steps": self.loop.env_steps,
+            "number": self.number,
+        }
+
+    def _new_segments(self) -> list[SegmentRef]:
+        if not isinstance(self.loop, ReplayLoop):
+            return []
+        buffer = self.loop.buffer
+        start = max([buffer.oldest_row, *(ref.stop for ref in self._segments)])
+        # In pieces: a copy of all of a large buffer might not fit beside it.
+        piece = max(1, LARGEST_SEGMENT * buffer.slots // buffer.nbytes)
+        for first in range(start, buffer.rows_written, piece):
+            stop = min(first + piece, buffer.rows_written)
+            rows = buffer.export_rows(first, stop)
+            self._segments.append(write_segment(self.run_dir / "replay", first, stop, rows))
+        self._segments = [ref for ref in self._segments if ref.stop > buffer.oldest_row]
+        return self._segments
+
+    def _restore_replay(self, checkpoint: Checkpoint) -> None:
+        if not isinstance(self.loop, ReplayLoop):
+            return
+        for ref in checkpoint.segments:
+            self.loop.buffer.import_rows(ref.start, read_segment(replay_directory(checkpoint.path), ref))

@@ -1,0 +1,1 @@
+"""What is on the disk: checkpoints, run directories, replay segments, durable files."""

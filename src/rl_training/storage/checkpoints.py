@@ -1,0 +1,207 @@
+"""The checkpoints of a run: names and order, newest that verifies, best, retention, and finding one.
+
+A run keeps `checkpoints/step-000000050000` (all that is needed to resume) and `checkpoints/best-...` (the
+best agent so far). How one is written and read is in `checkpoint_files`, replay data in `replay_segments`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from rl_training.errors import CheckpointError
+from rl_training.storage.checkpoint_format import (
+    MANIFEST,
+    SCHEMA,
+    Checkpoint,
+    Kind,
+    Manifest,
+    SegmentCheck,
+    load_checkpoint,
+    read_manifest,
+    replay_directory,
+    save_checkpoint,
+    verify_checkpoint,
+)
+from rl_training.storage.durable_files import crash_point, discard, one_line, remove_leftovers
+from rl_training.storage.fingerprint import fingerprint, fingerprint_differences
+from rl_training.storage.replay_segments import (
+    SegmentRef,
+    read_segment,
+    remove_unused_segments,
+    write_segment,
+)
+from rl_training.storage.run_directory import is_run_directory, list_runs
+
+__all__ = [
+    "SCHEMA",
+    "Checkpoint",
+    "Manifest",
+    "SegmentRef",
+    "apply_retention",
+    "best_checkpoint",
+    "checkpoint_path",
+    "crash_point",
+    "fingerprint",
+    "fingerprint_differences",
+    "latest_checkpoint",
+    "list_checkpoints",
+    "load_checkpoint",
+    "read_manifest",
+    "read_segment",
+    "replay_directory",
+    "resolve_checkpoint",
+    "save_checkpoint",
+    "verify_checkpoint",
+    "write_segment",
+]
+
+Which = Literal["latest", "best"]
+_PREFIXES: dict[Kind, str] = {"resume": "step", "agent": "best"}
+_NAME = re.compile(r"(step|best)-(\d{12,20})(?:-(\d{1,9}))?")
+
+
+def checkpoint_path(run_dir: str | Path, kind: Kind, env_steps: int) -> Path:
+    """The name that a checkpoint of this kind gets: `checkpoints/step-...` or `checkpoints/best-...`."""
+    return Path(run_dir) / "checkpoints" / f"{_PREFIXES[kind]}-{env_steps:012d}"
+
+
+def list_checkpoints(run_dir: str | Path, kind: Kind | None = None) -> list[Path]:
+    """Checkpoint directories by name, newest first, not verified; of one kind, or of both."""
+    folder = Path(run_dir) / "checkpoints"
+    if not folder.is_dir():
+        return []
+    found = []
+    for path in folder.iterdir():
+        match = _NAME.fullmatch(path.name)
+        if match and kind in (None, _kind_of(path)) and path.is_dir() and not path.is_symlink():
+            found.append(((int(match[2]), match[1] == "step", int(match[3] or 0)), path))
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def _kind_of(path: Path) -> Kind:
+    return "resume" if path.name.startswith("step-") else "agent"
+
+
+def _steps_of(path: Path) -> int:
+    return int(path.name.split("-")[1])
+
+
+def latest_checkpoint(run_dir: str | Path, *, segments: SegmentCheck = "hash") -> Checkpoint:
+    """The newest resumable checkpoint that verifies; the ones passed over are named in `skipped`.
+
+    `segments="skip"` leaves the replay data unread, for a caller who only wants the agent.
+    """
+    return _newest(Path(run_dir), "resume", segments)
+
+
+def best_checkpoint(run_dir: str | Path) -> Checkpoint:
+    """The best agent that evaluation found in this run."""
+    return _newest(Path(run_dir), "agent", "skip")
+
+
+def _newest(run_dir: Path, kind: Kind, segments: SegmentCheck) -> Checkpoint:
+    skipped: list[str] = []
+    for path in list_checkpoints(run_dir, kind):
+        problems = verify_checkpoint(path, segments=segments)
+        if not problems:
+            try:
+                return replace(load_checkpoint(path), skipped=skipped)
+            except CheckpointError as error:
+                problems = [str(error)]
+        skipped.append(problems[0])
+    what = "checkpoint" if kind == "resume" else "best checkpoint"
+    if skipped:
+        raise CheckpointError(f"{run_dir}: no {what} verifies, all {len(skipped)} are damaged; newest: {skipped[0]}")
+    raise CheckpointError(f"{run_dir}: the run has no {what} yet")
+
+
+def apply_retention(run_dir: str | Path, keep: int) -> list[Path]:
+    """Delete old checkpoints and the replay segments that no manifest names; returns what was deleted.
+
+    Stays: the newest `keep` resumable checkpoints that verify, the newest best agent that verifies, and
+    anything newer than those, even if damaged. Call it after a save, not between segment and save: a segment
+    that no checkpoint names yet would go.
+    """
+    if keep < 1:
+        raise ValueError(f"keep has to be at least 1, got {keep}")
+    run_dir = Path(run_dir)
+    unwanted = _beyond(list_checkpoints(run_dir, "resume"), keep)
+    unwanted += _beyond(list_checkpoints(run_dir, "agent"), 1)
+    for path in unwanted:
+        discard(path)
+    remove_leftovers(run_dir / "checkpoints", ("step-", "best-"))
+    try:
+        manifests = [read_manifest(path) for path in list_checkpoints(run_dir)]
+    except CheckpointError:
+        # Nobody can say which segments this one needs, so all stay until it is gone.
+        return unwanted
+    if manifests:
+        used = [ref for manifest in manifests for ref in manifest.segments]
+        remove_unused_segments(run_dir / "replay", used)
+    return unwanted
+
+
+def _beyond(newest_first: list[Path], keep: int) -> list[Path]:
+    """What lies behind `keep` good ones; an earlier save of the same step counts as replaced."""
+    unwanted: list[Path] = []
+    good: set[int] = set()
+    for path in newest_first:
+        if len(good) >= keep or _steps_of(path) in good:
+            unwanted.append(path)
+        # The bytes of shared segments are not read again at every save: their sizes have to do.
+        elif not verify_checkpoint(path, segments="size"):
+            good.add(_steps_of(path))
+    return unwanted
+
+
+def resolve_checkpoint(
+    target: str | Path,
+    output_dir: str | Path = "runs",
+    *,
+    which: Which | None = None,
+    segments: SegmentCheck = "hash",
+) -> Path:
+    """Find the checkpoint that a user means.
+
+    `target` is a checkpoint directory, a run directory or its name under `output_dir`, either with `/best` or
+    `/latest` behind it, or just `latest` or `best`: of the newest run under `output_dir` that has one.
+    """
+    text = str(target)
+    if text in ("latest", "best"):
+        wanted: Which = which or ("best" if text == "best" else "latest")
+        return _newest_run_checkpoint(Path(output_dir), wanted, segments)
+    path = Path(target)
+    for candidate in (path, Path(output_dir) / path):
+        if (candidate / MANIFEST).is_file():
+            return candidate
+        if is_run_directory(candidate):
+            return _of_run(candidate, which or "latest", segments)
+        if path.name in ("latest", "best") and is_run_directory(candidate.parent):
+            return _of_run(candidate.parent, "best" if path.name == "best" else "latest", segments)
+    if path.exists():
+        raise CheckpointError(f"{path}: not an rl_training checkpoint or run directory")
+    names = [summary.name for summary in list_runs(output_dir)]
+    close = difflib.get_close_matches(text, names, n=1)
+    hint = f"; there are no runs in {output_dir}"
+    if names:
+        hint = f"; did you mean {close[0]!r}?" if close else "; `rl-training list runs` shows what there is"
+    raise CheckpointError(f"{one_line(text)}: no such checkpoint or run{hint}")
+
+
+def _of_run(run_dir: Path, which: Which, segments: SegmentCheck) -> Path:
+    found = best_checkpoint(run_dir) if which == "best" else latest_checkpoint(run_dir, segments=segments)
+    return found.path
+
+
+def _newest_run_checkpoint(output_dir: Path, which: Which, segments: SegmentCheck) -> Path:
+    kind: Kind = "agent" if which == "best" else "resume"
+    for summary in list_runs(output_dir):
+        if list_checkpoints(summary.path, kind):
+            return _of_run(summary.path, which, segments)
+    raise CheckpointError(
+        f"no run with a {which} checkpoint in {output_dir}; train one first, or name their place with --output-dir"
+    )

@@ -1,0 +1,215 @@
+"""Files that survive a crash: synced writes, clean-up behind dead writers, JSON with limits. No pickle, ever."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+from rl_training.errors import CheckpointError
+
+# Together they keep what a hostile file can make of itself in memory below 200 MB: `{"a":0}` takes 30 times its length.
+MAX_JSON_BYTES = 16 * 2**20
+MAX_JSON_VALUES = 500_000
+MAX_JSON_DEPTH = 100
+
+CRASH_VARIABLE = "RL_TRAINING_CRASH_AT"
+_live_temporaries: set[str] = set()
+_live_guard = threading.Lock()
+
+
+def crash_point(name: str) -> None:
+    """Test hook: die here as if the power went out when RL_TRAINING_CRASH_AT names this point."""
+    if os.environ.get(CRASH_VARIABLE) == name:
+        os._exit(137)
+
+
+def one_line(value: object) -> str:
+    """Text for an error message, whatever a damaged or hostile file may hold."""
+    text = " ".join(str(value).split())
+    return "".join(character if character.isprintable() else "?" for character in text)[:300]
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names inside a directory durable (Windows has no such call)."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and what is missing above it, durably: files in it are lost if its own name is."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in reversed(missing):
+        sync_directory(each.parent)
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def atomic_write_text(path: str | Path, text: str) -> None:
+    """Replace a file so that a reader, or a crash, sees the old text or the new one, never a part."""
+    path = Path(path)
+    temporary = temporary_sibling(path)
+    try:
+        write_synced(temporary, text.encode("utf-8"))
+        os.replace(temporary, path)
+        sync_directory(path.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        release_temporary(temporary)
+
+
+def temporary_sibling(path: Path, purpose: str = "tmp") -> Path:
+    """A fresh name next to `path`, on the same file system, that `remove_leftovers` recognises."""
+    name = f".{purpose}-{path.name}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    with _live_guard:
+        _live_temporaries.add(name)
+    return path.with_name(name)
+
+
+def release_temporary(path: Path) -> None:
+    with _live_guard:
+        _live_temporaries.discard(path.name)
+
+
+def remove_leftovers(directory: Path, prefixes: tuple[str, ...]) -> None:
+    """Remove what dead writers left; `prefixes` are the file names this project writes there."""
+    if not directory.is_dir():
+        return
+    for entry in list(directory.iterdir()):
+        parts = entry.name.rsplit("-", 2)
+        if len(parts) != 3 or not parts[1].isdigit() or len(parts[2]) != 8:
+            continue
+        ours = entry.name.startswith(tuple(f".{kind}-{name}" for kind in ("tmp", "trash") for name in prefixes))
+        if ours and not _writer_is_alive(entry.name, int(parts[1])):
+            remove_tree(entry)
+
+
+def _writer_is_alive(name: str, process: int) -> bool:
+    with _live_guard:
+        if name in _live_temporaries:
+            return True
+    # In a container the dead writer often had our own process number, so that number proves nothing.
+    # On Windows signal 0 is not a harmless question but Ctrl-C.
+    if process == os.getpid() or os.name == "nt":
+        return False
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a file or a directory; never follows a link, and a failure is left for the next time."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def discard(path: Path) -> None:
+    """Delete a directory or file by one rename first, so that no half-deleted thing has a valid name."""
+    trash = temporary_sibling(path, "trash")
+    try:
+        os.rename(path, trash)
+        crash_point("trashed")
+        remove_tree(trash)
+    finally:
+        release_temporary(trash)
+
+
+def file_record(path: Path) -> dict[str, Any]:
+    """Size and SHA-256 of a regular file; a link, a pipe or a missing file is an error."""
+    size = regular_file_size(path)
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return {"size": size, "sha256": digest.hexdigest()}
+
+
+def regular_file_size(path: Path) -> int:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: the file is missing; use another checkpoint") from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({one_line(error.strerror)})") from None
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a regular file"
+        raise CheckpointError(f"{path}: refused, it is {kind}")
+    return status.st_size
+
+
+def check_file(path: Path, size: int, sha256: str | None) -> None:
+    """Raise unless the file is regular, has this size and (unless None) this SHA-256."""
+    actual = regular_file_size(path)
+    if actual != size:
+        raise CheckpointError(f"{path}: damaged, {actual} bytes instead of {size}; use another checkpoint")
+    if sha256 is not None and file_record(path)["sha256"] != sha256:
+        raise CheckpointError(f"{path}: damaged, its SHA-256 is not the recorded one; use another checkpoint")
+
+
+def encode_json(value: Any, path: Path, indent: int | None = None) -> bytes:
+    content = json.dumps(value, allow_nan=False, indent=indent).encode("ascii")
+    _check_json_size(path, content)
+    return content
+
+
+def _check_json_size(path: Path, content: bytes) -> None:
+    if len(content) > MAX_JSON_BYTES:
+        raise CheckpointError(f"{path}: {len(content)} bytes of JSON, the limit is {MAX_JSON_BYTES}; use arrays")
+    values = sum(content.count(sign) for sign in b",[{")
+    if values > MAX_JSON_VALUES:
+        raise CheckpointError(f"{path}: {values} values in JSON, the limit is {MAX_JSON_VALUES}; use arrays")
+
+
+def read_json(path: Path) -> Any:
+    """Strict JSON with a size and a depth limit."""
+    size = regular_file_size(path)
+    if size > MAX_JSON_BYTES:
+        raise CheckpointError(f"{path}: refused, {size} bytes of JSON, the limit is {MAX_JSON_BYTES}")
+    try:
+        content = path.read_bytes()
+        _check_json_size(path, content)
+        value = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+    except RecursionError:
+        raise CheckpointError(f"{path}: refused, JSON deeper than {MAX_JSON_DEPTH} levels") from None
+    except (ValueError, OSError) as error:
+        raise CheckpointError(f"{path}: not valid JSON ({one_line(error)})") from None
+    level: list[Any] = [value]
+    for _ in range(MAX_JSON_DEPTH + 1):
+        level = [
+            child
+            for item in level
+            if isinstance(item, (dict, list))
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return value
+    raise CheckpointError(f"{path}: refused, JSON deeper than {MAX_JSON_DEPTH} levels")
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,34 @@
+"""What a bit-exact continuation depends on besides the saved state."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+from rl_training.storage.durable_files import one_line
+
+
+def fingerprint() -> dict[str, Any]:
+    """Versions and threads: what a bit-exact continuation depends on besides the state."""
+    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in ("torch", "numpy", "gymnasium"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = None
+    torch_module = sys.modules.get("torch")
+    found["threads"] = torch_module.get_num_threads() if torch_module is not None else None
+    return found
+
+
+def fingerprint_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+    """For instance ["numpy 2.3.0 -> 2.4.6"]; empty when a continuation can be bit-exact."""
+    names = sorted(set(saved) | set(current))
+    return [
+        one_line(f"{name} {saved.get(name)} -> {current.get(name)}")
+        for name in names
+        if saved.get(name) != current.get(name)
+    ]

@@ -1,0 +1,118 @@
+"""Replay data in immutable files: each transition is written once, and checkpoints refer to it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_training.errors import CheckpointError
+from rl_training.storage.durable_files import (
+    check_file,
+    crash_point,
+    file_record,
+    make_directory,
+    one_line,
+    release_temporary,
+    remove_leftovers,
+    sync_directory,
+    temporary_sibling,
+)
+from rl_training.storage.state_tree import ARRAY_DTYPES
+from rl_training.storage.tensor_files import read_arrays, write_arrays
+
+SEGMENT_NAME = re.compile(r"segment-\d{12,20}-\d{12,20}(-\d{1,6})?\.safetensors")
+
+
+@dataclass(frozen=True)
+class SegmentRef:
+    """Transitions `start` up to `stop` (counted from the start of the run) in the file `name`."""
+
+    name: str
+    start: int
+    stop: int
+    size: int
+    sha256: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, record: Any) -> SegmentRef:
+        """Build from a manifest entry; ValueError when it is not one."""
+        kinds = {"name": str, "start": int, "stop": int, "size": int, "sha256": str}
+        if not isinstance(record, dict) or {key: type(value) for key, value in record.items()} != kinds:
+            raise ValueError("a replay segment entry is malformed")
+        if not SEGMENT_NAME.fullmatch(record["name"]):
+            raise ValueError(f"the replay segment name {one_line(record['name'])!r} is refused")
+        return cls(**record)
+
+
+def write_segment(directory: str | Path, start: int, stop: int, arrays: Mapping[str, np.ndarray]) -> SegmentRef:
+    """Write transitions `start`..`stop` to a new file, durable when this returns; never overwrites one."""
+    directory = Path(directory)
+    if not 0 <= start < stop:
+        raise ValueError(f"a segment needs 0 <= start < stop, got {start} and {stop}")
+    for name, array in arrays.items():
+        if array.dtype.name not in ARRAY_DTYPES:
+            raise TypeError(f"segment array {name!r}: cannot store {array.dtype}")
+    temporary = temporary_sibling(directory / "segment")
+    try:
+        make_directory(directory)
+        remove_leftovers(directory, ("segment",))
+        write_arrays(temporary, arrays)
+        record = file_record(temporary)
+        crash_point("segment-written")
+        final = _free_name(directory, start, stop)
+        os.rename(temporary, final)
+        crash_point("segment-renamed")
+        sync_directory(directory)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise CheckpointError(
+                f"{directory}: cannot write a replay segment ({one_line(error.strerror or error)}); free space there"
+            ) from None
+        raise
+    finally:
+        release_temporary(temporary)
+    return SegmentRef(name=final.name, start=start, stop=stop, **record)
+
+
+def _free_name(directory: Path, start: int, stop: int) -> Path:
+    # A run that was killed between a segment and its checkpoint writes the same interval again.
+    stem = f"segment-{start:012d}-{stop:012d}"
+    for attempt in range(10**6):
+        path = directory / (f"{stem}.safetensors" if attempt == 0 else f"{stem}-{attempt}.safetensors")
+        if not os.path.lexists(path):
+            return path
+    raise CheckpointError(f"{directory}: too many replay segments named {stem}")
+
+
+def read_segment(directory: str | Path, ref: SegmentRef) -> dict[str, np.ndarray]:
+    """The arrays of a segment, after its size and hash were checked."""
+    path = segment_path(Path(directory), ref)
+    check_file(path, ref.size, ref.sha256)
+    return read_arrays(path)
+
+
+def segment_path(directory: Path, ref: SegmentRef) -> Path:
+    if not SEGMENT_NAME.fullmatch(ref.name):
+        raise CheckpointError(f"{directory}: the replay segment name {one_line(ref.name)!r} is refused")
+    return directory / ref.name
+
+
+def remove_unused_segments(directory: Path, used: Iterable[SegmentRef]) -> None:
+    """Remove the segment files that no reference names."""
+    if not directory.is_dir():
+        return
+    names = {ref.name for ref in used}
+    for path in list(directory.iterdir()):
+        if SEGMENT_NAME.fullmatch(path.name) and path.name not in names:
+            path.unlink(missing_ok=True)
+    remove_leftovers(directory, ("segment",))

@@ -1,0 +1,285 @@
+"""Run directories: two runs never share one, and two processes never write to one at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Literal
+
+from rl_training.errors import CheckpointError, ConfigError
+from rl_training.storage.durable_files import (
+    atomic_write_text,
+    make_directory,
+    one_line,
+    read_json,
+    sync_directory,
+)
+
+__all__ = [
+    "RunDirectory",
+    "RunSummary",
+    "atomic_write_text",
+    "create_run_directory",
+    "is_run_directory",
+    "list_runs",
+    "open_run_directory",
+    "run_status",
+]
+
+Status = Literal["running", "finished", "interrupted", "failed"]
+STATUSES = ("running", "finished", "interrupted", "failed")
+RUN_FILE = "run.json"
+LOCK_FILE = "lock"
+# A listing holds the lock for a moment while it asks whether a run is alive.
+LOCK_PATIENCE_SECONDS = 0.3
+# Byte locks on Windows hide the bytes they cover; the process number at the start has to stay readable.
+_WINDOWS_LOCK_OFFSET = 2**20
+
+_held_locks: set[int] = set()
+_fork_hook_installed = False
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """One run: its config, metrics, checkpoints and replay data lie under `path`."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def read_info(self) -> dict[str, Any]:
+        """The content of run.json."""
+        return _read_info(self.path)
+
+    def update(self, **fields: Any) -> None:
+        """Change fields of run.json, atomically; for instance `update(status="finished")`."""
+        info = {**_read_info(self.path), **fields}
+        if info.get("status") not in STATUSES:
+            raise ValueError(f"status has to be one of {', '.join(STATUSES)}, got {info.get('status')!r}")
+        try:
+            atomic_write_text(self.path / RUN_FILE, json.dumps(info, indent=2) + "\n")
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.path / RUN_FILE}: cannot be written ({one_line(error.strerror or error)}); free space there"
+            ) from None
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the run for this process; CheckpointError when another one has it.
+
+        The operating system lets go of the lock when its process dies, so there are no stale ones.
+        """
+        _close_locks_in_forked_children()
+        try:
+            descriptor = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise CheckpointError(f"{self.path}: cannot lock the run ({one_line(error.strerror)})") from None
+        deadline = time.monotonic() + LOCK_PATIENCE_SECONDS
+        while not _try_lock(descriptor):
+            if time.monotonic() > deadline:
+                os.lseek(descriptor, 0, os.SEEK_SET)
+                owner = one_line(os.read(descriptor, 32).decode("ascii", "replace")) or "unknown"
+                os.close(descriptor)
+                raise CheckpointError(f"run {self.path} is in use by process {owner}; wait for it or stop it")
+            time.sleep(0.02)
+        _held_locks.add(descriptor)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.write(descriptor, str(os.getpid()).encode("ascii"))
+            yield
+        finally:
+            # Not so in a forked child, where the number may mean another file by now.
+            if descriptor in _held_locks:
+                _held_locks.discard(descriptor)
+                _unlock(descriptor)
+                os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A line of the list of runs. `status` is "interrupted" for a run whose process died without a word."""
+
+    name: str
+    path: Path
+    status: str
+    created: str
+    algorithm: str | None
+    env: str | None
+    seed: int | None
+    total_timesteps: int | None
+
+
+def create_run_directory(
+    output_dir: str | Path,
+    name: str,
+    *,
+    algorithm: str | None = None,
+    env: str | None = None,
+    seed: int | None = None,
+    total_timesteps: int | None = None,
+) -> RunDirectory:
+    """Make a directory that is this run's alone: a name in use gets `-2`, `-3`, ... behind it."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", name):
+        raise ConfigError(f"run_name: {one_line(name)!r} has to be 1 to 64 letters, digits, '.', '_' or '-'")
+    output_dir = Path(output_dir)
+    try:
+        make_directory(output_dir)
+        path = _make_exclusive(output_dir, name)
+        sync_directory(output_dir)
+        info = {
+            "status": "running",
+            "created": datetime.now(timezone.utc).isoformat(),
+            "algorithm": algorithm,
+            "env": env,
+            "seed": seed,
+            "total_timesteps": total_timesteps,
+        }
+        atomic_write_text(path / RUN_FILE, json.dumps(info, indent=2) + "\n")
+    except OSError as error:
+        raise ConfigError(
+            f"output_dir: cannot create a run in {output_dir} ({one_line(error.strerror)}); choose another"
+        ) from None
+    return RunDirectory(path)
+
+
+def _make_exclusive(output_dir: Path, name: str) -> Path:
+    attempt = 1
+    while True:
+        path = output_dir / (name if attempt == 1 else f"{name}-{attempt}")
+        try:
+            os.mkdir(path, 0o755)
+        except FileExistsError:
+            attempt += 1
+            continue
+        return path
+
+
+def is_run_directory(path: str | Path) -> bool:
+    path = Path(path)
+    return (path / RUN_FILE).is_file() or (path / "checkpoints").is_dir()
+
+
+def open_run_directory(path: str | Path) -> RunDirectory:
+    """An existing run; CheckpointError when there is none."""
+    path = Path(path)
+    if not is_run_directory(path):
+        reason = "not a run directory" if path.exists() else "no such run directory"
+        raise CheckpointError(f"{path}: {reason}; `rl-training list runs` shows the runs")
+    return RunDirectory(path)
+
+
+def list_runs(output_dir: str | Path) -> list[RunSummary]:
+    """All runs under a directory, newest first; an unreadable run.json leaves its fields empty."""
+    folder = Path(output_dir)
+    if not folder.is_dir():
+        return []
+    runs = [_summarise(path) for path in folder.iterdir() if is_run_directory(path)]
+    return sorted(runs, key=lambda run: (run.created, run.name), reverse=True)
+
+
+def run_status(path: str | Path) -> str:
+    """running, finished, interrupted or failed; interrupted also when the process died without a word."""
+    return _summarise(Path(path)).status
+
+
+def _summarise(path: Path) -> RunSummary:
+    info = _read_info(path)
+    status = info.get("status")
+    if status not in STATUSES:
+        status = "unknown"
+    if status == "running" and not _is_locked(path):
+        status = "interrupted"
+    created = info.get("created")
+    if not isinstance(created, str):
+        created = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).isoformat()
+    return RunSummary(
+        name=path.name,
+        path=path,
+        status=status,
+        created=created,
+        algorithm=_of_type(info.get("algorithm"), str),
+        env=_of_type(info.get("env"), str),
+        seed=_of_type(info.get("seed"), int),
+        total_timesteps=_of_type(info.get("total_timesteps"), int),
+    )
+
+
+def _of_type(value: Any, kind: type) -> Any:
+    return value if isinstance(value, kind) else None
+
+
+def _read_info(path: Path) -> dict[str, Any]:
+    try:
+        info = read_json(path / RUN_FILE)
+    except CheckpointError:
+        return {}
+    return info if isinstance(info, dict) else {}
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path / LOCK_FILE, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        if not _try_lock(descriptor):
+            return True
+        _unlock(descriptor)
+        return False
+    finally:
+        os.close(descriptor)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(descriptor: int) -> bool:
+        os.lseek(descriptor, _WINDOWS_LOCK_OFFSET, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+    def _unlock(descriptor: int) -> None:
+        os.lseek(descriptor, _WINDOWS_LOCK_OFFSET, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+
+else:
+    import fcntl
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def _unlock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _close_locks_in_forked_children() -> None:
+    # A forked env worker inherits the lock; were it to outlive a killed run, the run would stay locked.
+    global _fork_hook_installed
+    if not _fork_hook_installed and hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_close_held_locks)
+        _fork_hook_installed = True
+
+
+def _close_held_locks() -> None:
+    for descriptor in _held_locks:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _held_locks.clear()

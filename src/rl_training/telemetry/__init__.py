@@ -1,0 +1,1 @@
+"""What a run reports: the metric stream, its sinks and the console."""

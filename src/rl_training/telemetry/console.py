@@ -1,0 +1,231 @@
+"""The console display of a run: live on a terminal, plain lines elsewhere, nothing when it is quiet."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rl_training.telemetry.console_view import Snapshot, plain_line, render
+from rl_training.telemetry.metric_lines import WALL_CLOCK_FIELDS, clean_text
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+_LIVE_INTERVAL = 0.1
+_PLAIN_INTERVAL = 5.0
+_DRAWING_SHARE = 0.01  # of the run's time, at most: a slow terminal is drawn to less often
+_RATE_WINDOW = 15.0
+_HISTORY = 400
+_RETURN_FIELDS = ("mean_return", "episode_return")
+_METRIC_ORDER = (
+    "policy_loss", "actor_loss", "value_loss", "critic_loss", "loss", "entropy", "approx_kl",
+    "q_mean", "temperature", "exploration", "clip_fraction", "explained_variance", "learning_rate",
+)  # fmt: skip
+_NOT_METRICS = WALL_CLOCK_FIELDS | {"kind", "env_steps", "updates", "episodes", *_RETURN_FIELDS}
+
+
+class ConsoleDisplay:
+    """Shows the progress of one run on `stream` (stderr by default: stdout is left to machine output).
+
+    `enabled=None` draws a live panel on a terminal and prints plain lines elsewhere, `True` draws the panel
+    in any case, `False` shows nothing. A display that cannot write goes quiet; it never stops a run.
+    """
+
+    def __init__(
+        self,
+        total_steps: int,
+        title: str,
+        *,
+        start_step: int = 0,
+        stream: TextIO | None = None,
+        enabled: bool | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stream = stream if stream is not None else sys.stderr
+        self._clock = clock
+        self._mode = _choose_mode(self._stream, enabled)
+        self._snapshot = Snapshot(clean_text(title, 80), total_steps, env_steps=start_step)
+        self._start_step = start_step
+        self._started_at = 0.0
+        self._running = False
+        self._next_draw = float("inf")
+        self._printed_step: int | None = None
+        self._samples: deque[tuple[float, int]] = deque()
+        self._returns: deque[float] = deque(maxlen=_HISTORY)
+        self._known_metrics: dict[str, float | None] = {}
+        self._live: Live | None = None
+
+    def start(self) -> None:
+        """Take the terminal; a second call does nothing."""
+        if self._running:
+            return
+        self._running = True
+        self._started_at = self._clock()
+        self._samples.append((self._started_at, self._start_step))
+        if self._mode == "live":
+            self._guard(self._start_live)
+        if self._mode != "quiet":
+            interval = _LIVE_INTERVAL if self._mode == "live" else _PLAIN_INTERVAL
+            self._next_draw = self._started_at + interval
+
+    def update(self, env_steps: int, line: Mapping[str, Any] | None = None) -> None:
+        """How far the run is, with the newest metric line if there is one. Cheap: most calls draw nothing."""
+        self._snapshot.env_steps = env_steps
+        if line is not None:
+            self._absorb(line)
+        now = self._clock()
+        if now >= self._next_draw:
+            self._draw(now)
+
+    def note(self, text: str) -> None:
+        """A line of its own, above the live panel: an evaluation, a checkpoint, a warning."""
+        if self._running and self._mode != "quiet":
+            self._guard(lambda: self._print(clean_text(text)))
+
+    def stop(self) -> None:
+        """Draw the last state, give the terminal back; a second call does nothing."""
+        if not self._running:
+            return
+        self._snapshot.finished = True
+        if self._mode == "live" or (self._mode == "plain" and self._printed_step != self._snapshot.env_steps):
+            self._draw(self._clock())
+        self._running = False
+        self._next_draw = float("inf")
+        self._release()
+
+    def _absorb(self, line: Mapping[str, Any]) -> None:
+        snapshot = self._snapshot
+        if line.get("kind") == "eval":
+            mean = line.get("eval_mean_return")
+            if mean is not None:
+                snapshot.eval_mean, snapshot.eval_std = mean, line.get("eval_std_return")
+                snapshot.eval_best = mean if snapshot.eval_best is None else max(mean, snapshot.eval_best)
+            return
+        snapshot.episodes = line.get("episodes", snapshot.episodes)
+        for name in _RETURN_FIELDS:
+            if line.get(name) is not None:
+                snapshot.mean_return = line[name]
+                self._returns.append(line[name])
+                break
+        if "time_env" in line:
+            snapshot.shares = {name: line[name] for name in line if name.startswith("time_")}
+        for name, value in line.items():
+            if name not in _NOT_METRICS and (value is None or isinstance(value, float)):
+                self._known_metrics[name] = value
+
+    def _draw(self, now: float) -> None:
+        snapshot = self._snapshot
+        snapshot.elapsed = now - self._started_at
+        snapshot.steps_per_second = self._rate(now)
+        if self._mode == "plain":
+            self._guard(lambda: self._print(plain_line(snapshot)))
+            self._printed_step = snapshot.env_steps
+            self._next_draw = now + _PLAIN_INTERVAL
+        elif self._mode == "live":
+            preferred = [name for name in _METRIC_ORDER if name in self._known_metrics]
+            others = [name for name in self._known_metrics if name not in _METRIC_ORDER]
+            snapshot.metrics = {name: self._known_metrics[name] for name in preferred + others}
+            snapshot.return_history = tuple(self._returns)
+            self._guard(self._refresh)
+            cost = self._clock() - now
+            self._next_draw = now + max(_LIVE_INTERVAL, cost / _DRAWING_SHARE)
+        if self._mode == "quiet":
+            self._next_draw = float("inf")
+
+    def _rate(self, now: float) -> float | None:
+        """Steps per second over the last seconds; over the whole run once it is finished."""
+        samples = self._samples
+        if self._snapshot.finished:
+            then, steps = self._started_at, self._start_step
+        else:
+            samples.append((now, self._snapshot.env_steps))
+            while len(samples) > 2 and samples[1][0] <= now - _RATE_WINDOW:
+                samples.popleft()
+            then, steps = samples[0]
+        seconds = now - then
+        return (self._snapshot.env_steps - steps) / seconds if seconds > 0 else None
+
+    def _start_live(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        class SurvivingConsole(Console):
+            def on_broken_pipe(self) -> None:
+                # Rich's own answer ends the process and redirects stdout: too much for the sake of a display.
+                raise OSError("the reader of the display is gone")
+
+        console = SurvivingConsole(file=self._stream, force_terminal=True, highlight=False, markup=False, emoji=False)
+        # No refresh thread: a thread that holds a lock while env workers are forked would hang them.
+        # stdout is only caught while it is a terminal, because a redirected one belongs to the user.
+        self._live = Live(
+            console=console,
+            auto_refresh=False,
+            redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
+            vertical_overflow="crop",
+        )
+        self._live.start()
+        self._refresh()
+
+    def _refresh(self) -> None:
+        if self._live is not None:
+            console = self._live.console
+            view = render(
+                self._snapshot,
+                console.width,
+                console.height,
+                ascii_only=console.options.ascii_only,
+                color=console.color_system is not None and not console.no_color,
+            )
+            self._live.update(view, refresh=True)
+
+    def _print(self, text: str) -> None:
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        text = text.encode(encoding, "replace").decode(encoding)
+        if self._live is not None:
+            self._live.console.print(text)
+        else:
+            self._stream.write(text + "\n")
+            self._stream.flush()
+
+    def _guard(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception:  # a closed pipe, a vanished terminal: the run matters more than its display
+            self._mode = "quiet"
+            self._next_draw = float("inf")
+            self._release()
+
+    def _release(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            try:
+                live.stop()
+            except Exception:
+                self._mode = "quiet"
+
+    def __enter__(self) -> ConsoleDisplay:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _choose_mode(stream: TextIO | None, enabled: bool | None) -> str:
+    if enabled is False or stream is None:
+        return "quiet"
+    if enabled:
+        return "live"
+    try:
+        terminal = stream.isatty()
+    except (AttributeError, ValueError):
+        terminal = False
+    # A dumb terminal is one that cannot move its cursor: editors' shells, some CI systems.
+    return "live" if terminal and os.environ.get("TERM", "").lower() not in ("dumb", "unknown") else "plain"

@@ -1,0 +1,175 @@
+"""Sinks: views of the metric stream for tables, TensorBoard, W&B and the console."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+from rl_training.errors import ConfigError
+from rl_training.telemetry.metric_lines import (
+    METRICS_FILE,
+    WALL_CLOCK_FIELDS,
+    Line,
+    iterate_lines,
+    reason,
+    warn,
+)
+
+CSV_FILE = "metrics.csv"
+TENSORBOARD_DIRECTORY = "tensorboard"
+_LEADING_COLUMNS = ("kind", "env_steps", "updates", "episodes")
+
+
+class Sink(Protocol):
+    """A view of the metric stream; `write` gets the cleaned line after it is in the JSONL file."""
+
+    name: str
+
+    def write(self, line: Line) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class CsvSink:
+    """`metrics.csv`: one wide table. A new column means that the table is rewritten from the JSONL file."""
+
+    name = "csv"
+
+    def __init__(self, run_dir: Path) -> None:
+        self._source = run_dir / METRICS_FILE
+        self._path = run_dir / CSV_FILE
+        self._rewrite()
+
+    def _rewrite(self) -> None:
+        seen: dict[str, None] = {}
+        for line in iterate_lines(self._source):
+            seen.update(dict.fromkeys(line))
+        leading = [name for name in _LEADING_COLUMNS if name in seen]
+        self._columns = leading + [name for name in seen if name not in _LEADING_COLUMNS]
+        self._known = frozenset(self._columns)
+        temporary = self._path.with_suffix(".csv.tmp")
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            if self._columns:
+                writer.writerow(self._columns)
+            writer.writerows(self._row(line) for line in iterate_lines(self._source))
+        os.replace(temporary, self._path)
+
+    def _row(self, line: Line) -> list[Any]:
+        cells = [line.get(column) for column in self._columns]
+        return [json.dumps(cell) if isinstance(cell, (list, dict)) else cell for cell in cells]
+
+    def write(self, line: Line) -> None:
+        if not self._known.issuperset(line):
+            self._rewrite()
+            return
+        with self._path.open("a", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerow(self._row(line))
+
+    def flush(self) -> None:
+        pass  # every row is closed as soon as it is written
+
+    def close(self) -> None:
+        pass
+
+
+class TensorBoardSink:
+    """Scalars grouped as `train/...`, `eval/...` and `time/...`, over env steps."""
+
+    name = "tensorboard"
+
+    def __init__(self, run_dir: Path, purge_step: int | None = None) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ConfigError(
+                'tensorboard: the package is not installed; pip install "rl_training[tensorboard]" '
+                "or set tensorboard=false"
+            ) from error
+        # TensorBoard hides what an earlier process wrote from purge_step on: the resumed run writes it again.
+        self._writer: Any = SummaryWriter(str(run_dir / TENSORBOARD_DIRECTORY), purge_step=purge_step)
+
+    def write(self, line: Line) -> None:
+        kind = line["kind"]
+        for key, value in line.items():
+            if key == "env_steps" or not isinstance(value, (int, float)):
+                continue
+            group = "time" if key in WALL_CLOCK_FIELDS else kind
+            self._writer.add_scalar(f"{group}/{key.removeprefix(kind + '_')}", value, line["env_steps"])
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WandbSink:
+    """Weights & Biases; without a login or a network the run is kept offline, to be sent by `wandb sync`."""
+
+    name = "wandb"
+
+    def __init__(self, project: str, run_dir: Path) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise ConfigError(
+                'wandb_project: wandb is not installed; pip install "rl_training[wandb]" or remove the key'
+            ) from error
+        # The same id again lets a resumed run go on in its own W&B run.
+        identity = run_dir / "wandb_run_id"
+        run_id = identity.read_text("utf-8").strip() if identity.exists() else None
+        options = {"project": project, "name": run_dir.name, "dir": str(run_dir), "id": run_id}
+        try:
+            self._run: Any = wandb.init(**options, resume="allow")
+        except Exception as error:
+            warn(f"wandb is not reachable ({reason(error)}); this run is logged offline")
+            self._run = wandb.init(**options, mode="offline")
+        identity.write_text(str(self._run.id), "utf-8")
+        # W&B's own step must only grow, which a resumed run cannot promise: env_steps is the axis instead.
+        self._run.define_metric("env_steps")
+        self._run.define_metric("*", step_metric="env_steps")
+
+    def write(self, line: Line) -> None:
+        kind = line["kind"]
+        numbers = {key: value for key, value in line.items() if isinstance(value, (int, float))}
+        env_steps = numbers.pop("env_steps")
+        named = {f"{kind}/{key.removeprefix(kind + '_')}": value for key, value in numbers.items()}
+        self._run.log({"env_steps": env_steps, **named})
+
+    def flush(self) -> None:
+        pass  # W&B sends from a process of its own
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class Display(Protocol):
+    """What the recorder needs of a console display."""
+
+    def update(self, env_steps: int, line: Line | None = None) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class ConsoleSink:
+    """Hands each line to a display; closing it gives the terminal back."""
+
+    name = "console"
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+
+    def write(self, line: Line) -> None:
+        self._display.update(line["env_steps"], line)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._display.stop()

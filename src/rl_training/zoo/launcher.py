@@ -1,0 +1,202 @@
+"""Many jobs on few workers: processes that take one job after another, and a parent that outlives any of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing import connection, get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from time import monotonic
+from typing import Any, Protocol
+
+from rl_training.errors import ConfigError, RLTrainingError
+from rl_training.runtime.stop_signals import StopSignals
+from rl_training.storage.durable_files import one_line
+from rl_training.telemetry.metric_lines import reason
+from rl_training.zoo.runs import Job, Stopped, is_done, note_failure, train_and_score
+
+TICK_SECONDS = 0.2
+REPORT_SECONDS = 0.5
+GRACE_SECONDS = 60.0
+LOG = "zoo.log"
+
+
+class Display(Protocol):
+    """What is told about the jobs; `display.py` draws it."""
+
+    def begin(self, job: Job) -> None: ...
+    def progress(self, job: Job, env_steps: int) -> None: ...
+    def end(self, job: Job, problem: str | None, *, failed: bool = False) -> None: ...
+    def tick(self) -> None: ...
+
+
+@dataclass
+class Worker:
+    process: SpawnProcess
+    pipe: Connection
+    job: Job | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`failures` are told by run name; `stopped` means that a signal ended it and the next call goes on."""
+
+    failures: dict[str, str]
+    stopped: bool
+
+
+def launch(jobs: Sequence[Job], workers: int, display: Display) -> Outcome:
+    """Run every job that is not done. A job that fails, or takes its process with it, costs itself only."""
+    waiting = deque(job for job in jobs if not is_done(job))
+    if not waiting:
+        return Outcome({}, False)
+    log = Path(waiting[0].output_dir) / LOG
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.touch()
+    except OSError as error:
+        raise ConfigError(
+            f"--output-dir {log.parent}: runs cannot be made there ({one_line(error.strerror)}); choose another folder"
+        ) from None
+    failures: dict[str, str] = {}
+    team = [_hire(log) for _ in range(min(workers, len(waiting)))]
+    try:
+        with StopSignals() as signals:
+            while any(worker.job for worker in team) or (waiting and not signals.requested):
+                for place, worker in enumerate(team):
+                    if worker.job is None and waiting and not signals.requested:
+                        job = waiting.popleft()
+                        display.begin(job)
+                        team[place] = _hand_over(job, worker, log)
+                for ready in connection.wait([worker.pipe for worker in team if worker.job], TICK_SECONDS):
+                    _listen(next(worker for worker in team if worker.pipe is ready), display, failures)
+                display.tick()
+                if signals.requested:
+                    signals.saving()  # the workers save now, which takes the time it needs
+                    waiting.clear()
+                    _ask_to_stop(team, display, failures)
+            return Outcome(failures, signals.requested)
+    finally:
+        _dismiss(team)
+        if log.exists() and not log.stat().st_size:
+            log.unlink()
+
+
+def _hire(log: Path) -> Worker:
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs, str(log)))
+    process.start()
+    theirs.close()  # or its end would never be seen
+    return Worker(process, ours)
+
+
+def _hand_over(job: Job, worker: Worker, log: Path) -> Worker:
+    """The worker that has the job now: another one where this has died, which a job not begun has no part in."""
+    if not worker.process.is_alive() or not _tell(worker, job):
+        worker.pipe.close()
+        worker = _hire(log)
+        _tell(worker, job)  # should this one be dead too, `_listen` finds the end of its pipe: the job has failed
+    worker.job = job
+    return worker
+
+
+def _tell(worker: Worker, what: Job | str) -> bool:
+    """Whether it could be said: a worker may die at any moment, that it was alive before says nothing."""
+    try:
+        worker.pipe.send(what)
+    except OSError:
+        return False
+    return True
+
+
+def _listen(worker: Worker, display: Display, failures: dict[str, str]) -> None:
+    job = worker.job
+    assert job is not None
+    try:
+        kind, content = worker.pipe.recv()
+    except (EOFError, OSError):
+        worker.process.join()
+        kind, content = "failed", f"its process ended with code {worker.process.exitcode}"
+    if kind == "progress":
+        display.progress(job, content)
+        return
+    worker.job = None
+    if kind == "failed":
+        failures[job.run_name] = content
+        note_failure(job, content)
+    display.end(job, content, failed=kind == "failed")
+
+
+def _ask_to_stop(team: list[Worker], display: Display, failures: dict[str, str]) -> None:
+    """Through the pipe: whoever pressed Ctrl-C may have reached the workers too, and a second signal would not save."""
+    for worker in team:
+        if worker.job is not None:
+            _tell(worker, "stop")  # of a dead one `_listen` hears next
+    deadline = monotonic() + GRACE_SECONDS
+    while any(worker.job for worker in team) and monotonic() < deadline:
+        for ready in connection.wait([worker.pipe for worker in team if worker.job], TICK_SECONDS):
+            _listen(next(worker for worker in team if worker.pipe is ready), display, failures)
+        display.tick()
+    for worker in team:
+        worker.job = None
+
+
+def _dismiss(team: list[Worker]) -> None:
+    for worker in team:
+        worker.pipe.close()  # a worker that waits for its next job goes home
+        worker.process.join(1.0)
+        if worker.process.is_alive():
+            worker.process.terminate()
+
+
+def serve(pipe: Connection, log: str) -> None:
+    """A worker's life. What envs and libraries print goes to the log: the terminal belongs to the display."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a run that trains has handlers of its own
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    sys.stdout.flush()
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    while True:
+        try:
+            job = pipe.recv()
+        except (EOFError, OSError):
+            return
+        if isinstance(job, Job):
+            try:
+                pipe.send(_work(job, pipe))
+            except OSError:
+                return
+
+
+def _work(job: Job, pipe: Connection) -> tuple[str, Any]:
+    reported = monotonic()
+
+    def watch(env_steps: int) -> bool:
+        nonlocal reported
+        if monotonic() - reported < REPORT_SECONDS:
+            return True
+        reported = monotonic()
+        try:
+            pipe.send(("progress", env_steps))
+            return not pipe.poll()  # the only thing that is ever said to a busy worker is stop
+        except OSError:
+            return False  # nobody listens any more: save and go
+
+    try:
+        train_and_score(job, watch)
+    except Stopped as stopped:
+        return "stopped", str(stopped)
+    except RLTrainingError as error:
+        return "failed", reason(error)
+    except Exception as error:
+        traceback.print_exc()
+        return "failed", f"{type(error).__name__}: {reason(error)} (the traceback is in {LOG})"
+    return "done", None

@@ -1,0 +1,107 @@
+"""The speed benchmark: its modes run on our side, and its rows add up. What they measure is for an idle machine."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from rl_training.config.loading import load_config
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("parts")
+
+
+def plain(parts: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No compiling: the figures do not matter here."""
+    monkeypatch.setattr("rl_training.runtime.preparing.resolve_compile", lambda config, device: "off")
+
+
+def test_every_work_is_a_valid_config(parts: ModuleType) -> None:
+    for work in parts.WORKS.values():
+        assert load_config(work.ours).algo in work.title.lower().replace("recurrentppo", "recurrent_ppo")
+
+
+# What the peers call our settings.
+THEIR_NAMES = {
+    "num_steps": "n_steps",
+    "minibatch_size": "batch_size",
+    "update_epochs": "n_epochs",
+    "batch_size": "batch_size",
+    "train_frequency": "train_freq",
+    "learning_starts": "learning_starts",
+    "buffer_size": "buffer_size",
+}
+PUFFER_NAMES = {"num_steps": "bptt_horizon", "minibatch_size": "minibatch_size", "update_epochs": "update_epochs"}
+
+
+def test_both_sides_of_a_work_have_the_same_settings(parts: ModuleType) -> None:
+    for name, work in parts.WORKS.items():
+        config, peer = load_config(work.ours), work.peer
+        assert config.num_envs == peer["envs"], name
+        names = PUFFER_NAMES if work.of_puffer else THEIR_NAMES
+        compared = [key for key in names if hasattr(config.algo_kwargs, key) and names[key] in peer["kwargs"]]
+        assert len(compared) >= (1 if name == "a2c" else 3), name
+        for key in compared:
+            assert getattr(config.algo_kwargs, key) == peer["kwargs"][names[key]], f"{name}: {key}"
+        if name != "recurrent-ppo" and "atari" not in name:
+            assert list(config.model.hidden_sizes) == peer["net"], name
+    recurrent = load_config(parts.WORKS["recurrent-ppo"].ours).algo_kwargs
+    assert (recurrent.memory_size, recurrent.sequence_length) == (64, recurrent.num_steps)
+
+
+@pytest.mark.parametrize("name", ["a2c", "dqn", "recurrent-ppo"])
+def test_the_parts_of_a_step_add_up(name: str, parts: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain(parts, monkeypatch)
+    row = parts.breakdown([name], 0.3)[-1]
+    steps, *cells = (cell.strip().replace(",", "") for cell in row.strip("|").split("|")[1:])
+    assert float(steps) > 0
+    assert len(cells) == len(parts.PARTS)
+    unknown = [part for part, cell in zip(parts.PARTS, cells, strict=True) if cell == "-"]
+    assert unknown == ([] if name == "dqn" else ["storing", "sampling"])
+    shares = [float(cell) for cell in cells if cell != "-"]
+    assert all(share >= -1 for share in shares)
+    assert sum(shares) == pytest.approx(100, abs=4)
+
+
+def test_growth_has_a_row_for_every_size(parts: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain(parts, monkeypatch)
+    rows = [row for row in parts.growth([], 0.05, [(1, 16), (64, 64)]) if re.match(r"\| \d", row)]
+    assert [row.split(" | ")[:2] for row in rows] == [["| 1", "16"], ["| 64", "64"]]
+
+
+def test_the_cost_of_checkpoints_is_what_training_waits_for_them(parts: ModuleType) -> None:
+    saving = importlib.import_module("saving")
+    cost = saving.saving_cost("ppo/cartpole", steps=22_000)
+    assert cost.every == 20_000 and len(cost.seconds) == 2  # one on the way, one at the end
+    assert 0 < cost.median < 1 and 0 < cost.share < 0.5
+
+
+def test_a_short_run_says_what_auto_was_and_how_long_both_took(parts: ModuleType) -> None:
+    starting = importlib.import_module("starting")
+    row = starting.short_runs([], 0.0, steps=2_048, pairs=1, presets=("ppo/cartpole",))[-1]
+    preset, auto_is, auto, off, ratio = (cell.strip() for cell in row.strip("|").split("|"))
+    assert (preset, auto_is) == ("ppo/cartpole", "off")  # too few steps for compiling
+    seconds = [float(text.split()[0]) for text in (auto, off)]
+    assert min(seconds) > 0
+    assert float(ratio) == pytest.approx(seconds[0] / seconds[1], rel=0.1)
+
+
+def test_without_the_peers_it_says_how_to_get_them(tmp_path: Path) -> None:
+    for script in BENCHMARKS.glob("*.py"):
+        folder = tmp_path / "benchmarks"
+        folder.mkdir(exist_ok=True)
+        (folder / script.name).write_text(script.read_text())
+    found = subprocess.run([sys.executable, folder / "speed.py"], capture_output=True, text=True, check=False)
+    assert found.returncode != 0
+    assert "run `make bench-setup` first" in found.stderr

@@ -1,0 +1,97 @@
+"""Ctrl-C and SIGTERM on a real process: it saves, says how to go on, and the run does go on."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from cli_helpers import Outcome, call, start_process, tiny_config, wait_for, write_config
+from rl_training.storage.checkpoints import list_checkpoints
+
+ENDLESS = 10**9
+GRACE_SECONDS = 10  # what job schedulers usually grant is 30
+
+
+def has_saved(runs: Path) -> bool:
+    return any(not path.name.endswith("0" * 12) for run in runs.glob("*") for path in list_checkpoints(run, "resume"))
+
+
+def start_training(tmp_path: Path, algorithm: str, **changes: object) -> tuple[subprocess.Popen[str], Path]:
+    """A run without an end, in its own process, that has written a checkpoint since it began."""
+    settings = tiny_config(algorithm, total_timesteps=ENDLESS, checkpoint_every=128, **changes)
+    config = write_config(tmp_path / "endless.yaml", settings)
+    runs = tmp_path / "runs"
+    process = start_process("train", config, "--output-dir", runs, "--json", cwd=tmp_path)
+    try:
+        wait_for(lambda: has_saved(runs), process, seconds=60)
+    except BaseException:
+        process.kill()
+        raise
+    return process, runs
+
+
+@pytest.mark.parametrize(("algorithm", "number"), [("ppo", signal.SIGINT), ("dqn", signal.SIGTERM)])
+def test_first_signal_saves_and_the_run_can_be_resumed(algorithm: str, number: int, tmp_path: Path) -> None:
+    process, runs = start_training(tmp_path, algorithm)
+    with process:
+        process.send_signal(number)
+        out, err = process.communicate(timeout=GRACE_SECONDS)
+    assert process.returncode == 75, err
+    assert "Traceback" not in err and "rl-training resume" in err
+    summary = Outcome(75, out, err).json
+    assert summary["eval"] is None, "an interrupted run is not evaluated"
+    assert summary["checkpoint"].endswith(f"{summary['env_steps']:012d}"), "all that was done is saved"
+    assert [row["status"] for row in call("list", "runs", "--output-dir", runs, "--json").json] == ["interrupted"]
+
+    goal = summary["env_steps"] + 64
+    outcome = call("resume", "latest", "--total-timesteps", goal, "--output-dir", runs, "--json", "--quiet")
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["run_dir"] == summary["run_dir"]
+    assert summary["env_steps"] < outcome.json["env_steps"] <= goal
+    assert outcome.json["eval"]["episodes"] == 2
+
+
+BLOCKING_ENV = """
+import pathlib
+import time
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Blocking(CartPoleEnv):
+    def step(self, action):
+        if pathlib.Path("block").exists():
+            pathlib.Path("blocked").touch()
+            time.sleep(600)
+        return super().step(action)
+
+gym.register("Blocking-v0", Blocking, max_episode_steps=20)
+"""
+
+
+def test_second_interrupt_leaves_at_once_and_harms_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "blocking_env.py").write_text(BLOCKING_ENV)
+    process, runs = start_training(tmp_path, "ppo", env_id="blocking_env:Blocking-v0")
+    with process:
+        # Inside a step that never returns, the first signal has no effect that could be seen.
+        (tmp_path / "block").touch()
+        wait_for((tmp_path / "blocked").exists, process)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert process.poll() is None, "the first one waits for the step"
+        sent = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=GRACE_SECONDS)
+    assert process.returncode == 130 and time.monotonic() - sent < 2.0
+    assert out == "" and "Traceback" not in err
+
+    (tmp_path / "block").unlink()
+    monkeypatch.syspath_prepend(tmp_path)
+    newest = list_checkpoints(next(runs.iterdir()), "resume")[0]
+    goal = int(newest.name.split("-")[1]) + 64
+    outcome = call("resume", "latest", "--total-timesteps", goal, "--output-dir", runs, "--json", "--quiet")
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["env_steps"] > goal - 64

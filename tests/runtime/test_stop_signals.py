@@ -1,0 +1,93 @@
+"""A stop is waited for, but not for ever: long rollouts are dropped, and a stuck command line leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_training.runtime import stop_signals
+from rl_training.runtime.stop_signals import StopSignals
+from rl_training.runtime.workflows import resume, train
+from rl_training.storage.checkpoints import latest_checkpoint
+from run_cases import CASES, assert_same_run, metric_lines
+
+CASE = CASES["a2c, one env"]
+
+
+class Clock:
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_a_stop_is_overdue_only_some_seconds_after_the_first_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(stop_signals, "time", clock)
+    with StopSignals() as signals:
+        assert not signals.requested and not signals.overdue()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.requested and not signals.overdue()
+        clock.now += stop_signals.ROLLOUT_GRACE_SECONDS + 0.1
+        assert signals.overdue()
+
+
+@pytest.mark.parametrize("step", [43, 78])
+def test_a_dropped_rollout_leaves_the_run_as_it_was_before_it(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rollouts have five steps, checkpoints are at 40 and 80: the first stop has nothing to save, the second has."""
+    whole = train(CASE.config(tmp_path / "whole"), show=False)
+    asked = iter(range(10**6))
+    monkeypatch.setattr(StopSignals, "overdue", lambda self: next(asked) == step)
+    stopped = train(CASE.config(tmp_path / "stopped"), show=False)
+    assert stopped.interrupted
+    newest = latest_checkpoint(stopped.run_dir)
+    assert (newest.env_steps, newest.exact) == ((40, True) if step == 43 else (75, False))
+    monkeypatch.setattr(StopSignals, "overdue", lambda self: False)
+    again = resume(stopped.run_dir, show=False)
+    assert again.env_steps == CASE.steps
+    if newest.exact:
+        assert_same_run(again.run_dir, whole.run_dir)
+    else:
+        before = [line for line in metric_lines(whole.run_dir) if line["env_steps"] <= 60]
+        assert metric_lines(again.run_dir)[: len(before)] == before
+
+
+@pytest.mark.parametrize(("has_checkpoint", "code", "words"), [(True, 75, "resume"), (False, 143, "nothing had been")])
+def test_a_stuck_command_line_leaves_and_a_stuck_program_does_not(
+    has_checkpoint: bool, code: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers: list[Any] = []
+
+    class Timer:
+        def __init__(self, seconds: float, function: Any, arguments: list[Any]) -> None:
+            self.seconds, self.fire, self.cancelled = seconds, lambda: function(*arguments), False
+
+        def start(self) -> None:
+            timers.append(self)
+
+        def cancel(self) -> None:
+            self.cancelled = True
+
+    left: list[Any] = []
+    monkeypatch.setattr(stop_signals.threading, "Timer", Timer)
+    monkeypatch.setattr(stop_signals, "_leave", lambda *arguments: left.append(arguments))
+    monkeypatch.setattr(stop_signals, "_may_exit", False)
+    with StopSignals():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert timers == []
+
+    stop_signals.exit_when_stuck()
+    with StopSignals() as signals:
+        signals.has_checkpoint = has_checkpoint
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert timers[0].seconds < 10
+        timers[0].fire()
+        assert left[0][0] == code and words in left[0][1] and left[0][1].count("\n") == 1
+        signals.saving()
+        assert timers[0].cancelled, "a save that has begun may take its time"

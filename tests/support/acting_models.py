@@ -1,0 +1,172 @@
+"""Every model, small and off its initial weights, with what its acting path has to equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor
+
+from on_policy_helpers import SPACES, model_config
+from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.envs.spaces import Spaces
+from rl_training.models.encoders import VectorEncoder
+from rl_training.models.mlp_actor_critic import MLPActorCritic
+from rl_training.models.mlp_c51 import MLPC51Network
+from rl_training.models.mlp_continuous import MLPDeterministicActorCritic, MLPSquashedGaussianActorCritic
+from rl_training.models.mlp_d4pg import MLPD4PGModel
+from rl_training.models.mlp_mpo import MLPMPOModel
+from rl_training.models.mlp_naf import MLPNAFModel
+from rl_training.models.mlp_ppg import MLPPPGModel
+from rl_training.models.mlp_q import MLPQNetwork
+from rl_training.models.policy import PolicyModel
+from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
+
+OBS = np.random.default_rng(0).normal(2.0, 3.0, (40, 3)).astype(np.float32)
+ROWS = torch.from_numpy(OBS)
+IMAGES = np.random.default_rng(1).integers(0, 256, (6, 2, 36, 36), dtype=np.uint8)
+PIXELS = Spaces(gym.spaces.Box(0, 255, (2, 36, 36), np.uint8), gym.spaces.Discrete(4))
+DISCRETE, BOX = SPACES["discrete"], SPACES["box"]
+SUPPORT = torch.linspace(-2.0, 5.0, 7)
+
+Build = Callable[..., Any]
+MODELS: dict[str, Build] = {
+    "actor_critic_discrete": lambda config: MLPActorCritic(DISCRETE, config),
+    "actor_critic_multi_discrete": lambda config: MLPActorCritic(SPACES["multi_discrete"], config),
+    "actor_critic_multi_binary": lambda config: MLPActorCritic(SPACES["multi_binary"], config),
+    "actor_critic_box": lambda config: MLPActorCritic(BOX, config),
+    "ppg_multi_discrete": lambda config: MLPPPGModel(SPACES["multi_discrete"], config),
+    "ppg_box": lambda config: MLPPPGModel(BOX, config),
+    "lstm_discrete": lambda config: LSTMActorCritic(DISCRETE, config, memory_size=5),
+    "lstm_shared_box": lambda config: LSTMActorCritic(BOX, config, memory_size=5, memory_layers=2, shared_memory=True),
+    "gru_multi_discrete": lambda config: LSTMActorCritic(SPACES["multi_discrete"], config, cell="gru", memory_size=5),
+    "q_network": lambda config: MLPQNetwork(DISCRETE, config),
+    "q_network_dueling": lambda config: MLPQNetwork(DISCRETE, config, dueling=True),
+    "c51": lambda config: MLPC51Network(DISCRETE, config, support=SUPPORT.clone()),
+    "c51_dueling": lambda config: MLPC51Network(DISCRETE, config, support=SUPPORT.clone(), dueling=True),
+    "naf": lambda config: MLPNAFModel(BOX, config),
+    "mpo": lambda config: MLPMPOModel(BOX, config),
+    "deterministic": lambda config: MLPDeterministicActorCritic(BOX, config, num_critics=2),
+    "d4pg": lambda config: MLPD4PGModel(BOX, config, support=SUPPORT.clone()),
+    "squashed_gaussian": lambda config: MLPSquashedGaussianActorCritic(BOX, config),
+    "images_actor_critic": lambda config: MLPActorCritic(PIXELS, config),
+    "images_actor_critic_apart": lambda config: MLPActorCritic(PIXELS, config, share_encoder=False),
+    "images_ppg": lambda config: MLPPPGModel(PIXELS, config),
+    "images_lstm": lambda config: LSTMActorCritic(PIXELS, config, memory_size=5),
+    "images_q_network_dueling": lambda config: MLPQNetwork(PIXELS, config, dueling=True),
+    "images_c51_dueling": lambda config: MLPC51Network(PIXELS, config, support=SUPPORT.clone(), dueling=True),
+}
+
+
+def build(name: str, seed: int = 0, **settings: Any) -> Any:
+    torch.manual_seed(seed)
+    images = name.startswith("images")
+    model = MODELS[name](model_config(encoder_size=8 if images else None, **settings))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            # Away from the near-zero heads and biases of initialisation, or a dropped bias would not show.
+            parameter.add_((0.02 if images else 0.3) * torch.randn_like(parameter))
+    return model
+
+
+def obs_of(model: Any) -> np.ndarray:
+    return IMAGES if sees_images(model) else OBS
+
+
+def sees_images(model: Any) -> bool:
+    return not isinstance(getattr(model, "encoder", VectorEncoder(1)), VectorEncoder)
+
+
+def outputs_of(model: Any) -> Tensor:
+    """What decides the action, from torch."""
+    rows = torch.from_numpy(obs_of(model))
+    if isinstance(model, PolicyModel):
+        return model.policy(rows)
+    if isinstance(model, (MLPQNetwork, MLPC51Network)):
+        return model.q_values(rows)
+    if isinstance(model, (MLPDeterministicActorCritic, MLPD4PGModel, MLPNAFModel)):
+        return model.actor(rows)
+    return torch.cat(model.actor(rows), -1)
+
+
+def torch_outputs(model: Any) -> np.ndarray:
+    with torch.no_grad():
+        return outputs_of(model).numpy()
+
+
+def assert_acts_as_torch_says(model: Any) -> None:
+    obs, expected = obs_of(model), torch_outputs(model)
+    before = obs.copy()
+    if isinstance(model, PolicyModel):
+        _assert_policy(model, obs, expected)
+    elif isinstance(model, MLPC51Network):
+        assert_close(model.q_values_numpy(obs), expected)
+        np.testing.assert_array_equal(model.greedy_actions(obs), expected.argmax(1))
+    elif isinstance(model, MLPQNetwork):
+        found = model.advantage_numpy(obs)
+        if model.state_value is None:
+            assert_close(found, expected)
+        # The value of a state is the same for all of its actions, and acting leaves it out.
+        assert_close(found - found.mean(1, keepdims=True), expected - expected.mean(1, keepdims=True))
+        np.testing.assert_array_equal(model.greedy_actions(obs), expected.argmax(1))
+    else:
+        _assert_continuous(model, obs, expected)
+    np.testing.assert_array_equal(obs, before)
+
+
+def assert_close(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def _assert_policy(model: PolicyModel, obs: np.ndarray, expected: np.ndarray) -> None:
+    assert_close(model.act(obs)[0], model.distribution.mode(expected))
+    actions, extras = model.act(obs, np.random.default_rng(1))
+    expected_actions, expected_log_probs = model.distribution.sample(expected, np.random.default_rng(1))
+    assert_close(actions, expected_actions)
+    assert_close(extras["log_probs"], expected_log_probs)
+    with torch.no_grad():
+        values = model.value(torch.from_numpy(obs)).numpy()
+    assert_close(model.value_numpy(obs), values)
+    if "values" in extras:
+        assert_close(extras["values"], values)
+    if not isinstance(model, LSTMActorCritic):
+        assert_close(model.policy_numpy(obs), expected)
+        return
+    memory = np.random.default_rng(2).normal(size=(len(obs), *model.memory_shape)).astype(np.float32)
+    extras = model.act(obs, memory=memory)[1]
+    with torch.no_grad():
+        remembered = torch.from_numpy(memory)
+        assert_close(extras["values"], model.value(torch.from_numpy(obs), remembered))
+        assert_close(extras["memory"], model._step(model._input(torch.from_numpy(obs)), remembered)[2])
+
+
+def _assert_continuous(model: Any, obs: np.ndarray, expected: np.ndarray) -> None:
+    if isinstance(model, (MLPDeterministicActorCritic, MLPD4PGModel, MLPNAFModel)):
+        assert_close(model.act(obs), expected)
+        if isinstance(model, MLPNAFModel):
+            actions, factors = model.act_with_factor(obs)
+            assert_close(actions, expected)
+            with torch.no_grad():
+                assert_close(factors, model.factor(ROWS))
+        return
+    mean, log_std = np.split(expected, 2, 1)
+    noise = np.random.default_rng(1).standard_normal(mean.shape, dtype=np.float32)
+    found = model.act(obs, np.random.default_rng(1))
+    if isinstance(model, MLPMPOModel):
+        assert_close(model.act(obs), mean)
+        np.testing.assert_allclose(found, np.clip(mean + np.exp(log_std) * noise, -1.0, 1.0), atol=1e-4)
+        return
+    assert_close(model.act(obs), np.tanh(mean))
+    assert_close(found, np.tanh(mean + np.exp(log_std) * noise))
+    with torch.no_grad():
+        assert_close(found, model.sample(ROWS, torch.from_numpy(noise))[0])
+
+
+def learn_a_little(model: Any, optimizer: Optimizer) -> None:
+    # Not so much that a softmax or tanh behind a wide encoder stands still at its limit.
+    optimizer.set_learning_rate(0.002 if sees_images(model) else 0.05)
+    # Every parameter takes part, so that the gradient of all of them exists.
+    optimizer.step(outputs_of(model).square().mean() + sum(p.square().sum() for p in model.parameters()) * 0.01)

@@ -1,0 +1,34 @@
+"""Recorded runs of every released schema, and what each of them has to give."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from rl_training.runtime.workflows import predict, resume
+from rl_training.storage.checkpoints import latest_checkpoint
+from rl_training.storage.state_tree import state_hash
+
+FOLDER = Path(__file__).resolve().parent.parent / "fixtures" / "checkpoints"
+RUNS = sorted(path for schema in FOLDER.glob("schema-*") for path in schema.iterdir())
+NAMES = [f"{run.parent.name}-{run.name}" for run in RUNS]
+
+
+def check_golden(run: Path, workplace: Path) -> None:
+    """It verifies, holds every value it held, acts as it did, and can be trained on."""
+    expected = json.loads((run / "expected.json").read_text())
+    checkpoint = latest_checkpoint(run)
+    assert checkpoint.skipped == []
+    assert f"schema-{checkpoint.manifest.schema}" == run.parent.name
+    assert checkpoint.env_steps == expected["env_steps"]
+    assert state_hash(checkpoint.state) == expected["state_hash"]
+    actions = predict(run, np.array(expected["observations"], np.float32))
+    # Actions of a Box are computed, and another version of a library may round the last digit otherwise.
+    np.testing.assert_allclose(actions, expected["actions"], rtol=1e-4, atol=1e-5)
+    copy = workplace / f"{run.parent.name}-{run.name}"
+    shutil.copytree(run, copy)
+    again = resume(copy, total_timesteps=2 * checkpoint.env_steps, show=False)
+    assert again.env_steps == 2 * checkpoint.env_steps

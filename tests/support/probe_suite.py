@@ -1,0 +1,413 @@
+"""How every algorithm is put through the probe envs. A new algorithm needs one entry in `SUBJECTS`, no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from rl_training.algorithms.common.learner import Learner
+from rl_training.algorithms.common.on_policy import PolicyBatch
+from rl_training.algorithms.common.streams import Streams
+from rl_training.config.train_config import TrainConfig
+from rl_training.envs.probes import probe_vector_env
+from rl_training.envs.spaces import Spaces
+from rl_training.experiment.registry import get_spec
+from rl_training.runtime.loops import Loop
+from rl_training.runtime.threads import limited_threads
+
+GAMMA = 0.8  # small, so that values far down a chain settle within a second
+BOTH_MODES = pytest.mark.parametrize(
+    "mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP], ids=lambda mode: mode.name.lower()
+)
+ValueFunction = Callable[[torch.Tensor], torch.Tensor]  # [B, ...] -> [B]
+
+
+class Reader:
+    """What a family of learners believes, and how to make it believe something else."""
+
+    loss = "{algo}_loss"  # the function of the algorithm's file that gets the values to regress to
+
+    def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        """V(s) under the learner's own policy, [B]."""
+        raise NotImplementedError
+
+    def values_along(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        """V of the observations of one episode, in their order; only a learner with memory minds the order."""
+        return self.values(learner, obs)
+
+    def action_values(self, learner: Any, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor | None:
+        """Q(s, a) [B]; None where the learner has no such thing."""
+        return None
+
+    def probabilities(self, learner: Any, obs: torch.Tensor) -> torch.Tensor | None:
+        """pi(.|s) over discrete actions; None where the learner has none."""
+        return None
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        """From now on the learner bootstraps from `function`, whatever it has learned."""
+        raise NotImplementedError
+
+    def targets(self, batch: Any, loss_arguments: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Observations and the values they are regressed to, out of a call of the algorithm's loss."""
+        return batch.obs, loss_arguments[1]
+
+
+class ActorCriticReader(Reader):
+    def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        return learner.model.value(obs)
+
+    def probabilities(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        return learner.model.policy(obs).softmax(-1)
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        learner.model.value = function
+        learner.model.value_numpy = lambda obs: function(torch.from_numpy(obs)).numpy()
+
+    def targets(self, batch: Any, loss_arguments: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        data = next(argument for argument in loss_arguments if isinstance(argument, PolicyBatch))
+        return data.obs, data.returns
+
+
+class VTraceReader(ActorCriticReader):
+    """V(s) comes out of the same forward pass as the policy; the critic stays in the graph, with no weight."""
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        super().assume_values(learner, function)
+        evaluate = learner.model.evaluate_actions
+
+        def evaluate_actions(obs: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            log_probs, entropy, values = evaluate(obs, actions)
+            return log_probs, entropy, function(obs) + 0.0 * values
+
+        learner.model.evaluate_actions = evaluate_actions
+
+
+class RecurrentReader(ActorCriticReader):
+    """Values and actions for first observations of episodes; `values_along` one remembers what came before."""
+
+    def values_along(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        memory, values = None, []
+        for row in obs.numpy():
+            _, extras = learner.model.act(row[None], None, memory)
+            memory = extras["memory"]
+            values.append(extras["values"])
+        return torch.from_numpy(np.concatenate(values))
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        learner.model.value = lambda obs, memory=None: function(obs)
+        act = learner.model.act
+
+        def judged_act(obs: np.ndarray, *arguments: Any) -> Any:
+            actions, extras = act(obs, *arguments)
+            return actions, extras | {"values": function(torch.from_numpy(obs)).numpy()}
+
+        learner.model.act = judged_act
+
+
+class TrustRegionReader(ActorCriticReader):
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        super().assume_values(learner, function)
+        learner.fit_critic = lambda data: {}  # a plain function has nothing to fit
+
+
+class QNetworkReader(Reader):
+    def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_values(obs).amax(1)
+
+    def action_values(self, learner: Any, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_values(obs).gather(1, actions.long()).squeeze(1)
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        # Action 1 is worth less: only a maximum over the actions gives the function itself.
+        learner.target.module.q_values = lambda obs: torch.stack([function(obs), function(obs) - 1.0], 1)
+
+
+class DeterministicReader(Reader):
+    def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_values(obs, learner.model.actor(obs)).amin(0)
+
+    def action_values(self, learner: Any, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_values(obs, actions).amin(0)
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        critics = len(learner.model.critics)
+        learner.target.module.q_value = lambda obs, actions: function(obs)
+        learner.target.module.q_values = lambda obs, actions: function(obs).expand(critics, -1)
+
+
+def two_masses(values: torch.Tensor, support: torch.Tensor) -> torch.Tensor:
+    """Logits of distributions with the given means: all mass on the two atoms around each."""
+    distances = (values[..., None] - support).abs() / (support[1] - support[0])
+    return (1 - distances).clamp(min=1e-30).log()
+
+
+class CategoricalReader(QNetworkReader):
+    """Q is the mean of a distribution; what is assumed has to fit its support, which is made wide enough."""
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        support = learner.model.support
+        support.copy_(torch.linspace(-50.0, 50.0, len(support)))
+        learner.target.module.distribution_logits = lambda obs: two_masses(
+            torch.stack([function(obs), function(obs) - 1.0], 1), support
+        )
+
+    def targets(self, batch: Any, loss_arguments: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        _, target, support, *_ = loss_arguments
+        return batch.obs, target @ support
+
+
+class CategoricalActorReader(CategoricalReader):
+    def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_values(obs, learner.model.actor(obs))
+
+    def action_values(self, learner: Any, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_values(obs, actions)
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        support = learner.model.support
+        support.copy_(torch.linspace(-50.0, 50.0, len(support)))
+        learner.target.module.distribution_logits = lambda obs, actions: two_masses(function(obs), support)
+
+
+class SoftReader(DeterministicReader):
+    """The soft value at the mean action. The temperature of the probes is so small that it adds nothing."""
+
+    def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_values(obs, learner.model.actor(obs)[0].tanh()).amin(0)
+
+
+class ParabolaReader(Reader):
+    """NAF: the value of a state is an output of its own."""
+
+    def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        return learner.model.state_values(obs)
+
+    def action_values(self, learner: Any, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_values(obs, actions)
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        learner.target.module.state_values = function
+
+
+class SampledReader(DeterministicReader):
+    """MPO: targets average over actions of the target policy; `mpo_loss` is the policy's, the critic's is shared."""
+
+    loss = "critic_loss"
+
+    def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_value(obs, learner.model.actor(obs)[0])
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        learner.target.module.q_value = lambda obs, actions: function(obs).expand(len(actions), -1)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An algorithm with settings under which it learns a probe in about a second."""
+
+    reader: Reader
+    settings: Mapping[str, Any]
+    steps: int
+    num_envs: int = 4
+    model: Mapping[str, Any] = field(default_factory=dict)
+    remembers: bool = False
+
+
+def _replay(**settings: Any) -> dict[str, Any]:
+    return {"buffer_size": 2000, "batch_size": 32, "learning_starts": 200, "train_frequency": 1, **settings}
+
+
+# Every value of a probe fits, and none is an end of the support, which softmax would reach only slowly.
+ATOMS = {"num_atoms": 21, "support_low": -6.0, "support_high": 6.0}
+
+SUBJECTS: dict[str, Subject] = {
+    "ppo": Subject(
+        ActorCriticReader(),
+        {"num_steps": 16, "minibatch_size": 32, "update_epochs": 4, "learning_rate": 1e-2},
+        steps=2600,
+        model={"initial_log_std": -0.7},
+    ),
+    "a2c": Subject(
+        ActorCriticReader(),
+        {"num_steps": 8, "learning_rate": 1e-2, "optimizer": "adam", "gae_lambda": 0.95},
+        steps=5000,
+        model={"initial_log_std": -0.7},
+    ),
+    "impala": Subject(
+        VTraceReader(),
+        {"num_steps": 8, "learning_rate": 1e-2, "optimizer": "adam", "gae_lambda": 0.95},
+        steps=7000,
+        model={"initial_log_std": -0.7},
+    ),
+    "appo": Subject(
+        VTraceReader(),
+        {"num_steps": 16, "num_minibatches": 2, "update_epochs": 4, "learning_rate": 1e-2},
+        steps=3500,
+        model={"initial_log_std": -0.7},
+    ),
+    "trpo": Subject(
+        TrustRegionReader(),
+        {"num_steps": 16, "minibatch_size": 32, "update_epochs": 8, "learning_rate": 1e-2, "max_kl": 0.05},
+        steps=3500,
+        model={"initial_log_std": -0.7},
+    ),
+    "ppg": Subject(
+        ActorCriticReader(),
+        # Normalised advantages never fade, and with them the policy would shake the trunk under the values for ever.
+        {"num_steps": 16, "minibatch_size": 32, "update_epochs": 4, "normalize_advantages": False}
+        | {"learning_rate": {"start": 1e-2, "end": 0.0}, "auxiliary_learning_rate": {"start": 3e-3, "end": 0.0}}
+        | {"policy_phases": 4, "auxiliary_epochs": 2, "auxiliary_minibatch_size": 32},
+        steps=3500,
+        model={"initial_log_std": -0.7},
+    ),
+    "recurrent_ppo": Subject(
+        RecurrentReader(),
+        {"num_steps": 16, "minibatch_size": 32, "update_epochs": 4, "learning_rate": {"start": 1e-2, "end": 0.0}}
+        | {"sequence_length": 4, "memory_size": 16},
+        steps=3500,
+        model={"initial_log_std": -0.7},
+        remembers=True,
+    ),
+    "dqn": Subject(
+        QNetworkReader(), _replay(learning_rate=5e-3, tau=0.1, exploration=1.0, max_grad_norm=None), steps=750
+    ),
+    "c51": Subject(
+        CategoricalReader(),
+        _replay(learning_rate=5e-3, tau=0.1, exploration=1.0, max_grad_norm=None, **ATOMS),
+        steps=750,
+    ),
+    "ddpg": Subject(
+        DeterministicReader(),
+        _replay(actor_learning_rate=3e-3, critic_learning_rate=1e-2, tau=0.1),
+        steps=750,
+        model={"activation": "relu"},
+    ),
+    "d4pg": Subject(
+        CategoricalActorReader(),
+        _replay(actor_learning_rate=3e-3, critic_learning_rate=1e-2, tau=0.1, n_step=1, **ATOMS),
+        steps=750,
+        model={"activation": "relu"},
+    ),
+    "td3": Subject(
+        DeterministicReader(),
+        _replay(actor_learning_rate=6e-3, critic_learning_rate=1e-2, tau=0.2),
+        steps=750,
+        model={"activation": "relu"},
+    ),
+    "sac": Subject(
+        SoftReader(),
+        _replay(actor_learning_rate=2e-3, critic_learning_rate=1e-2, tau=0.1, temperature=1e-3),
+        steps=750,
+        model={"activation": "relu"},
+    ),
+    "naf": Subject(ParabolaReader(), _replay(learning_rate=1e-2, tau=0.1), steps=750),
+    "mpo": Subject(
+        SampledReader(),
+        _replay(actor_learning_rate=5e-3, critic_learning_rate=1e-2, tau=0.1, num_action_samples=10)
+        | {"mean_kl": 0.1, "covariance_kl": 0.05, "initial_covariance_multiplier": 1.0, "initial_temperature": 0.2},
+        steps=900,
+        model={"activation": "relu", "initial_log_std": -0.7},
+    ),
+}
+
+
+def action_kinds(algo: str) -> list[bool]:
+    """For each kind of probe that the algorithm can take, whether its actions are continuous."""
+    kinds = get_spec(algo).actions
+    return [continuous for kind, continuous in (("discrete", False), ("box", True)) if kind in kinds]
+
+
+def subject(algo: str) -> Subject:
+    if algo not in SUBJECTS:
+        pytest.fail(f"{algo} is registered but has no entry in probe_suite.SUBJECTS: it was never probed")
+    return SUBJECTS[algo]
+
+
+def build_loop(
+    algo: str,
+    envs: VectorEnv,
+    *,
+    seed: int = 0,
+    steps: int | None = None,
+    model: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Loop:
+    """The algorithm's learner and loop on these envs, as `workflows.train` puts them together."""
+    chosen = subject(algo)
+    config = TrainConfig(
+        algo=algo,
+        env_id="probe",
+        seed=seed,
+        num_envs=envs.num_envs,
+        total_timesteps=steps or chosen.steps,
+        model={"hidden_sizes": (32,), **chosen.model, **(model or {})},
+        algo_kwargs={"gamma": GAMMA, **chosen.settings, **settings},
+    )
+    spaces = Spaces(envs.single_observation_space, envs.single_action_space)
+    streams = Streams(seed)
+    spec = get_spec(algo)
+    return spec.loop(envs, spaces, spec.learner(spaces, config, streams), config, streams)
+
+
+def train_on_probe(
+    algo: str,
+    probe: Callable[..., gym.Env[Any, Any]],
+    *,
+    mode: AutoresetMode = AutoresetMode.SAME_STEP,
+    seed: int = 0,
+    steps: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **parameters: Any,
+) -> Learner:
+    """Train on the probe and give back the learner, ready to be read."""
+    envs = probe_vector_env(probe, subject(algo).num_envs, autoreset_mode=mode, **parameters)
+    loop = build_loop(algo, envs, seed=seed, steps=steps, **(settings or {}))
+    with limited_threads(1):
+        for _ in loop:
+            pass
+    return loop.learner
+
+
+@torch.no_grad()
+def values_of(algo: str, learner: Learner, observations: Any, *, episode: bool = False) -> np.ndarray:
+    """V of each observation on its own, or with `episode` of each after those before it."""
+    reader = subject(algo).reader
+    read = reader.values_along if episode else reader.values
+    return read(learner, torch.tensor(observations, dtype=torch.float32)).numpy()
+
+
+def greedy_env_actions(learner: Learner, observations: Any) -> np.ndarray:
+    """What the agent would do without exploring, in the env's own units."""
+    action = learner.act(np.array(observations, np.float32), explore=False)
+    return learner.spaces.to_env_actions(action.actions)
+
+
+def record_targets(
+    algo: str, learner: Learner, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Fills up, update by update, with the observations learned from and the values they were regressed to."""
+    module = import_module(type(learner).__module__)
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+    batches: list[Any] = []
+    name = subject(algo).reader.loss.format(algo=algo)
+    loss, update = getattr(module, name), learner.update
+
+    def watched_update(batch: Any) -> Any:
+        batches[:] = [batch]
+        return update(batch)
+
+    def watched_loss(*arguments: Any, **options: Any) -> Any:
+        seen.append(subject(algo).reader.targets(batches[0], arguments))
+        return loss(*arguments, **options)
+
+    monkeypatch.setattr(learner, "update", watched_update)
+    monkeypatch.setattr(module, name, watched_loss)
+    return seen
