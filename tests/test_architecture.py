@@ -157,7 +157,7 @@ def test_light_modules_import_neither_torch_nor_gymnasium() -> None:
         "rl_training.api",
         "rl_training.algorithms",
         "rl_training.cli",
-        *"rl_training.config.loading",
+        "rl_training.config.loading",
         *sorted(LEAVES),
     ]
     program = (

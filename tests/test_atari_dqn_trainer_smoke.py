@@ -13,7 +13,7 @@ from rl_training.config.loading import load_config
 from rl_training.data.frame_replay import FrameReplayBuffer
 from rl_training.envs.factory import make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import CheckpointError, EnvironmentProblem
+from rl_training.errors import CheckpointError, EnvError
 from rl_training.experiment.registry import get_spec
 from rl_training.models.cnn.impala_resnet import ImpalaResNet
 from rl_training.models.cnn.nature import NatureCNN
@@ -72,7 +72,7 @@ def test_a_checkpoint_is_evaluated_and_asked_without_a_word_about_its_encoder(tr
 
 
 def test_an_image_of_another_shape_is_told_what_was_expected(trained: TrainResult) -> None:
-    with pytest.raises(EnvironmentProblem, match=r"has shape \(44, 44, 4\): give one of shape \(4, 44, 44\)"):
+    with pytest.raises(EnvError, match=r"has shape \(44, 44, 4\): give one of shape \(4, 44, 44\)"):
         predict(trained.checkpoint, np.zeros((44, 44, 4), np.uint8))
 
 

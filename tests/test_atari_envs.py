@@ -21,7 +21,7 @@ from rl_training.config.pixels import AtariOptions, ImageOptions, frame_stack, p
 from rl_training.envs.atari import AtariGames
 from rl_training.envs.factory import autoreset_mode, make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import ConfigError, EnvironmentProblem
+from rl_training.errors import ConfigError, EnvError
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.evaluation import EvalResult, evaluate
@@ -279,7 +279,7 @@ def test_wrong_options_are_refused_with_the_config(env_kwargs: dict[str, Any], e
 def test_envs_that_cannot_be_prepared_are_told_in_one_line(
     env_id: str, env_kwargs: dict[str, Any], backend: Any, expected: str
 ) -> None:
-    with pytest.raises(EnvironmentProblem) as caught:
+    with pytest.raises(EnvError) as caught:
         make_vector_env(env_id, 2, env_kwargs=env_kwargs, backend=backend)
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -288,14 +288,14 @@ def test_envs_that_cannot_be_prepared_are_told_in_one_line(
 @pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "PongNoFrameskip-v4"])
 def test_raw_frames_are_no_training_material(env_id: str) -> None:
     raw = make_env(env_id)
-    with pytest.raises(EnvironmentProblem, match=r"shows raw frames \(210, 160, 3\).* set env_kwargs\.atari=true"):
+    with pytest.raises(EnvError, match=r"shows raw frames \(210, 160, 3\).* set env_kwargs\.atari=true"):
         get_spec("dqn").check_spaces(Spaces(raw.observation_space, raw.action_space), env_id)
 
 
 def test_a_missing_rom_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("ALE_ROMS_DIR", str(tmp_path))
     for make in (games, lambda env_id: make_env(env_id, {"atari": True})):
-        with pytest.raises(EnvironmentProblem, match=r"needs the ROM pong.*pip install --force-reinstall ale-py"):
+        with pytest.raises(EnvError, match=r"needs the ROM pong.*pip install --force-reinstall ale-py"):
             make("ALE/Pong-v5")
     assert "pong" in roms.get_all_rom_ids()
 
@@ -309,10 +309,10 @@ def test_missing_packages_are_told_with_the_extra(monkeypatch: pytest.MonkeyPatc
         return real_import(name, *arguments, **keywords)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(EnvironmentProblem, match=r'pip install "rl_training\[atari\]"'):
+    with pytest.raises(EnvError, match=r'pip install "rl_training\[atari\]"'):
         make_env("ALE/Pong-v5", {"atari": True})  # AtariPreprocessing wants OpenCV
-    with pytest.raises(EnvironmentProblem, match=r'OpenCV: pip install "rl_training\[atari\]"'):
+    with pytest.raises(EnvError, match=r'OpenCV: pip install "rl_training\[atari\]"'):
         make_env(Painted, {"image": {"resize": 5}})
     monkeypatch.setitem(sys.modules, "ale_py", None)
-    with pytest.raises(EnvironmentProblem, match=r'needs Atari: pip install "rl_training\[atari\]"'):
+    with pytest.raises(EnvError, match=r'needs Atari: pip install "rl_training\[atari\]"'):
         make_env("ALE/Pong-v5", {"atari": True})

@@ -19,7 +19,7 @@ from rl_training.envs import probes
 from rl_training.envs.async_vector import SupervisedVectorEnv
 from rl_training.envs.batched_classic import CLASSIC_VECTOR_ENVS
 from rl_training.envs.factory import autoreset_mode, backend_of, make_env, make_vector_env
-from rl_training.errors import ConfigError, EnvironmentProblem
+from rl_training.errors import ConfigError, EnvError
 
 
 class BrokenEnv(gym.Env):
@@ -123,13 +123,13 @@ def test_auto_falls_back_to_sync_when_the_native_class_does_not_serve(registry_a
         vector = make_vector_env(env_id, 2, env_kwargs={"level": 3})
         assert isinstance(vector, SyncVectorEnv)
         assert vector.get_attr("level") == (3, 3)
-    with pytest.raises(EnvironmentProblem, match="level"):
+    with pytest.raises(EnvError, match="level"):
         make_vector_env("test/Narrow-v0", 2, env_kwargs={"level": 3}, backend="native")
 
 
 def test_native_is_refused_where_there_is_none() -> None:
     for env in ("Pendulum-v1", probes.ConstantRewardProbe):
-        with pytest.raises(EnvironmentProblem, match=r"no vector class of its own.*'sync'"):
+        with pytest.raises(EnvError, match=r"no vector class of its own.*'sync'"):
             make_vector_env(env, 2, backend="native")
 
 
@@ -170,11 +170,11 @@ def test_a_vector_env_is_taken_as_it_is() -> None:
     assert make_vector_env(given, 3) is given
     wrapped = gym.wrappers.vector.RecordEpisodeStatistics(given)
     assert make_vector_env(wrapped, 3) is wrapped
-    with pytest.raises(EnvironmentProblem, match="num_envs is 4 but the given vector env holds 3"):
+    with pytest.raises(EnvError, match="num_envs is 4 but the given vector env holds 3"):
         make_vector_env(given, 4)
-    with pytest.raises(EnvironmentProblem, match="already made"):
+    with pytest.raises(EnvError, match="already made"):
         make_vector_env(given, 3, env_kwargs={"length": 1})
-    with pytest.raises(EnvironmentProblem, match="already made"):
+    with pytest.raises(EnvError, match="already made"):
         make_vector_env(given, 3, backend="async")
 
 
@@ -194,7 +194,7 @@ def test_the_autoreset_mode_is_read_as_enum_value_or_name(mode: AutoresetMode) -
     ],
 )
 def test_a_vector_env_that_does_not_reset_itself_is_refused(metadata: dict[str, Any], found: str) -> None:
-    with pytest.raises(EnvironmentProblem, match=f"PlainVectorEnv has autoreset mode .*{found}.*SAME_STEP"):
+    with pytest.raises(EnvError, match=f"PlainVectorEnv has autoreset mode .*{found}.*SAME_STEP"):
         autoreset_mode(PlainVectorEnv(1, metadata))
 
 
@@ -211,17 +211,17 @@ def test_an_env_registered_by_a_module_is_found_through_it(
     env = make_env("rooms_of_mine:Rooms-v0", {"length": 6})
     assert env.unwrapped.length == 6
     assert make_vector_env("rooms_of_mine:Rooms-v0", 2, env_kwargs={"length": 6}).get_attr("length") == (6, 6)
-    with pytest.raises(EnvironmentProblem, match=r"'rooms_of_mine:Romms-v0' is not registered.*'Rooms-v0'"):
+    with pytest.raises(EnvError, match=r"'rooms_of_mine:Romms-v0' is not registered.*'Rooms-v0'"):
         make_env("rooms_of_mine:Romms-v0")
     monkeypatch.delitem(sys.modules, "rooms_of_mine")
 
 
 def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(EnvironmentProblem, match=r"'absent_rooms'.*PYTHONPATH"):
+    with pytest.raises(EnvError, match=r"'absent_rooms'.*PYTHONPATH"):
         make_env("absent_rooms:Rooms-v0")
     (tmp_path / "rooms_that_fail.py").write_text("raise RuntimeError('no licence')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(EnvironmentProblem, match="RuntimeError: no licence"):
+    with pytest.raises(EnvError, match="RuntimeError: no licence"):
         make_env("rooms_that_fail:Rooms-v0")
 
 
@@ -237,12 +237,12 @@ def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: 
 )
 def test_an_unknown_id_names_the_nearest_in_its_newest_version(wrong: str, nearest: str) -> None:
     for make in (make_env, partial(make_vector_env, num_envs=2)):
-        with pytest.raises(EnvironmentProblem, match=f"env '{wrong}' is not registered: did you mean '{nearest}'"):
+        with pytest.raises(EnvError, match=f"env '{wrong}' is not registered: did you mean '{nearest}'"):
             make(wrong)
 
 
 def test_an_id_like_no_other_is_told_how_to_bring_its_own() -> None:
-    with pytest.raises(EnvironmentProblem, match=r"'Qqqqzzz-v0' is not registered.*module:EnvId"):
+    with pytest.raises(EnvError, match=r"'Qqqqzzz-v0' is not registered.*module:EnvId"):
         make_env("Qqqqzzz-v0")
 
 
@@ -261,7 +261,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, registry_as_b
     for loaded in [name for name in sys.modules if name.startswith(("gymnasium.envs.box2d", "gymnasium.envs.mujoco"))]:
         monkeypatch.delitem(sys.modules, loaded)
     for env_id, extra in (("LunarLander-v3", "box2d"), ("Hopper-v5", "mujoco"), ("ALE/Pong-v5", "atari")):
-        with pytest.raises(EnvironmentProblem) as caught:
+        with pytest.raises(EnvError) as caught:
             make_vector_env(env_id, 1)
         assert f"env '{env_id}'" in str(caught.value)
         assert str(caught.value).endswith(f'pip install "rl_training[{extra}]"')
@@ -272,26 +272,26 @@ def test_drawing_without_its_libraries_names_the_video_extra(monkeypatch: pytest
         raise gym.error.DependencyNotInstalled("pygame is not installed")
 
     monkeypatch.setattr(gym, "make", without_pygame)
-    with pytest.raises(EnvironmentProblem, match=r'pip install "rl_training\[video\]"'):
+    with pytest.raises(EnvError, match=r'pip install "rl_training\[video\]"'):
         make_env("CartPole-v1", render_mode="rgb_array")
 
 
 @pytest.mark.parametrize("backend", ["sync", "async"])
 def test_a_constructor_that_raises_is_told_on_one_line(backend: Any) -> None:
-    with pytest.raises(EnvironmentProblem) as caught:
+    with pytest.raises(EnvError) as caught:
         make_vector_env(BrokenEnv, 2, env_kwargs={"size": 3}, backend=backend)
     assert str(caught.value) == "env BrokenEnv cannot be made: OSError: no level file at all (env_kwargs: {'size': 3})"
 
 
 def test_an_argument_the_env_does_not_take_is_named() -> None:
-    with pytest.raises(EnvironmentProblem, match=r"'CartPole-v1' cannot be made.*gravitty"):
+    with pytest.raises(EnvError, match=r"'CartPole-v1' cannot be made.*gravitty"):
         make_vector_env("CartPole-v1", 2, env_kwargs={"gravitty": 3})
 
 
 def test_what_is_no_env_is_refused() -> None:
-    with pytest.raises(EnvironmentProblem, match="give an env id or a callable that makes the env, not CartPoleEnv"):
+    with pytest.raises(EnvError, match="give an env id or a callable that makes the env, not CartPoleEnv"):
         make_vector_env(make_env("CartPole-v1").unwrapped, 1)
-    with pytest.raises(EnvironmentProblem, match=r"returned int, not a gymnasium.Env"):
+    with pytest.raises(EnvError, match=r"returned int, not a gymnasium.Env"):
         make_env(lambda: 3)
 
 

@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import rl_training
 from rl_training.api.algorithms import managed_class
 from rl_training.config.base import OnPolicyConfig
-from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
+from rl_training.errors import CheckpointError, ConfigError, EnvError
 from rl_training.experiment.registry import ALGORITHMS, get_config_class, get_spec
 from rl_training.runtime.loops import Progress
 from rl_training.storage.state_tree import state_hash
@@ -181,7 +181,7 @@ def test_env_can_be_a_callable(algorithm: str, tmp_path: Path) -> None:
     loaded = type(run).load(run.run_dir)
     loaded.predict(some_observations(algorithm))
     for action in (loaded.evaluate, loaded.learn):
-        with pytest.raises(EnvironmentProblem, match=r"make_it.*pass env="):
+        with pytest.raises(EnvError, match=r"make_it.*pass env="):
             action()
     loaded = type(run).load(run.run_dir, make_it)
     assert loaded.evaluate(1) == run.result.evaluation
@@ -201,14 +201,14 @@ def test_env_can_be_a_vector_env_which_stays_open(algorithm: str, mode: Autorese
 
     blind = managed(algorithm, tmp_path, envs).learn(show=False)
     assert blind.result.evaluation is None
-    with pytest.raises(EnvironmentProblem, match="pass env="):
+    with pytest.raises(EnvError, match="pass env="):
         blind.evaluate(1)
     envs.close()
 
 
 def test_vector_env_and_num_envs_must_agree(tmp_path: Path) -> None:
     envs = SyncVectorEnv([partial(gym.make, "CartPole-v1")] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
-    with pytest.raises(EnvironmentProblem, match=r"num_envs is 4 .* holds 2"):
+    with pytest.raises(EnvError, match=r"num_envs is 4 .* holds 2"):
         managed("ppo", tmp_path, envs, num_envs=4).learn(show=False)
 
 
@@ -243,7 +243,7 @@ def test_actions_that_do_not_fit_are_refused_at_once_and_name_what_fits(algorith
     env, kind = ("Pendulum-v1", "box") if algorithm == "dqn" else ("CartPole-v1", "discrete")
     others = ", ".join(name for name in ALGORITHMS if kind in get_spec(name).actions)
     assert "ppo" in others and algorithm not in others
-    with pytest.raises(EnvironmentProblem, match=f"{algorithm} takes .* {env} has .*: use {others}"):
+    with pytest.raises(EnvError, match=f"{algorithm} takes .* {env} has .*: use {others}"):
         managed(algorithm, tmp_path / "runs", env)
     assert not (tmp_path / "runs").exists()
 
@@ -284,7 +284,7 @@ def test_bad_settings_are_refused_in_one_line(arguments: dict[str, Any], message
     ],
 )
 def test_env_that_cannot_be_made_is_refused_by_the_constructor(env: Any, message: str) -> None:
-    with pytest.raises(EnvironmentProblem, match=message):
+    with pytest.raises(EnvError, match=message):
         rl_training.PPO(env)
 
 
@@ -309,7 +309,7 @@ def test_load_refuses_what_is_no_checkpoint(tmp_path: Path) -> None:
 
 def test_load_refuses_an_env_with_other_spaces(tmp_path: Path) -> None:
     path = managed("ppo", tmp_path).save(tmp_path / "agent")
-    with pytest.raises(EnvironmentProblem, match="Acrobot-v1 has other spaces"):
+    with pytest.raises(EnvError, match="Acrobot-v1 has other spaces"):
         rl_training.PPO.load(path, "Acrobot-v1")
     assert rl_training.PPO.load(path, "CartPole-v0").config.env_id == "CartPole-v0"
 

@@ -22,7 +22,7 @@ class ConfigError(RLTrainingError):
         self.key = key
 
 
-class EnvironmentProblem(RLTrainingError):
+class EnvError(RLTrainingError):
     """An environment is missing, misbehaves, or has spaces that the algorithm does not take."""
 
     exit_code = 3

@@ -19,7 +19,7 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
 from rl_training.experiment.registry import algorithm_names, get_config_class
-from rl_training.runtime.compile_setting import keep_compile, planned_gradient_steps, resolve_compile
+from rl_training.runtime.compile_setting import compile_setting_on_resume, planned_gradient_steps, resolve_compile
 from rl_training.runtime.loops import Loop
 from rl_training.runtime.preparing import build_loop, training_envs
 from tiny_runs import tiny_config
@@ -148,7 +148,7 @@ def test_a_step_that_may_stop_in_its_middle_is_not_compiled(tmp_path: Path, monk
     with pytest.raises(ConfigError, match=r"compile: ppo with algo_kwargs\.target_kl has no step to compile, use comp"):
         resolve_compile(forced, "cpu")
     # Runs of earlier versions say `on` where nothing was compiled: they go on as they were.
-    assert keep_compile(forced).compile == "off"
+    assert compile_setting_on_resume(forced).compile == "off"
     assert not isinstance(loop_of(forced).learner.gradient_step, CompiledStep)
 
 

@@ -188,7 +188,7 @@ def test_exit_codes_are_those_of_the_command_line():
     assert codes == {
         "RLTrainingError": 1,
         "ConfigError": 2,
-        "EnvironmentProblem": 3,
+        "EnvError": 3,
         "NumericalError": 4,
         "CheckpointError": 5,
     }

@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode
 
 from rl_training.envs.batched_classic import CLASSIC_VECTOR_ENVS
 from rl_training.envs.factory import make_vector_env
-from rl_training.errors import EnvironmentProblem
+from rl_training.errors import EnvError
 
 # Gymnasium keeps some of these states in float32 or in Python floats; the batched ones follow to rounding.
 TOLERANCE = 1e-5
@@ -85,9 +85,9 @@ def test_starts_are_drawn_from_gymnasiums_own_ranges():
 
 def test_the_factory_makes_them_by_name_and_refuses_what_it_cannot_batch():
     assert isinstance(make_vector_env("Acrobot-v1", 2, backend="batched"), CLASSIC_VECTOR_ENVS["Acrobot-v1"])
-    with pytest.raises(EnvironmentProblem, match=r"FrozenLake-v1.*CartPole-v1.*can be batched"):
+    with pytest.raises(EnvError, match=r"FrozenLake-v1.*CartPole-v1.*can be batched"):
         make_vector_env("FrozenLake-v1", 2, backend="batched")
-    with pytest.raises(EnvironmentProblem, match="takes no env_kwargs"):
+    with pytest.raises(EnvError, match="takes no env_kwargs"):
         make_vector_env("Pendulum-v1", 2, env_kwargs={"g": 9.81}, backend="batched")
 
 

@@ -23,7 +23,7 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.factory import make_vector_env
 from rl_training.envs.failures import HISTORY_BYTES, ActionHistory, EnvFailed
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import CheckpointError, EnvironmentProblem
+from rl_training.errors import CheckpointError, EnvError
 from rl_training.experiment.registry import get_spec
 from rl_training.playback.crash_replay import reproduce
 from rl_training.runtime.collector import Collector
@@ -279,7 +279,7 @@ def test_an_evaluation_that_fails_is_one_line_with_a_crash_file(registered: Path
 
     agent = PPO(Unlucky, output_dir=str(tmp_path), num_steps=10, minibatch_size=10, **TINY)
     pattern = r"failed in step of an evaluation \(seed 10000, step 4 of its episode, last action \d\): faulty_envs"
-    with pytest.raises(EnvironmentProblem, match=pattern) as caught:
+    with pytest.raises(EnvError, match=pattern) as caught:
         agent.learn(40, show=False)
     path = str(caught.value).split("reproduce ")[1]
     assert Path(path).name == "evaluation-step-40.json"
@@ -294,9 +294,7 @@ def test_a_vector_env_of_ones_own_that_raises_is_told_the_same_way(tmp_path: Pat
 
     envs = Broken([FaultyEnv] * 2, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
     agent = DQN(envs, num_envs=2, output_dir=str(tmp_path), **TINY)
-    with pytest.raises(
-        EnvironmentProblem, match=r"the env failed in step \(seed \d+, env step 0, last act.*too many"
-    ) as caught:
+    with pytest.raises(EnvError, match=r"the env failed in step \(seed \d+, env step 0, last act.*too many") as caught:
         agent.learn(200, show=False)
     path = Path(str(caught.value).split("reproduce ")[1])
     assert "OverflowError" in json.loads(path.read_text())["trace"]

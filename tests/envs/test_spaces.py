@@ -12,7 +12,7 @@ from gymnasium import spaces as gym_spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import EnvironmentProblem
+from rl_training.errors import EnvError
 
 TWO = gym_spaces.Discrete(2)
 BOX = gym_spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -137,37 +137,37 @@ def test_an_empty_batch_encodes_to_no_rows() -> None:
     ids=lambda space: type(space).__name__,
 )
 def test_an_unsupported_observation_space_is_named_with_its_place(space: Any) -> None:
-    with pytest.raises(EnvironmentProblem, match=type(space).__name__):
+    with pytest.raises(EnvError, match=type(space).__name__):
         Spaces(space, TWO)
-    with pytest.raises(EnvironmentProblem, match=r"observation\['deep'\]\[1\]"):
+    with pytest.raises(EnvError, match=r"observation\['deep'\]\[1\]"):
         Spaces(gym_spaces.Dict({"deep": gym_spaces.Tuple((TWO, space))}), TWO)
 
 
 @pytest.mark.parametrize("space", [gym_spaces.Dict({}), gym_spaces.Tuple(()), gym_spaces.Box(0.0, 1.0, (0,))])
 def test_an_observation_without_numbers_is_refused(space: Any) -> None:
-    with pytest.raises(EnvironmentProblem, match="empty"):
+    with pytest.raises(EnvError, match="empty"):
         Spaces(space, TWO)
 
 
 def test_a_category_outside_the_space_is_refused() -> None:
     spaces = Spaces(gym_spaces.Dict({"room": gym_spaces.Discrete(3, start=1)}), TWO)
     for wrong in (0, 4):
-        with pytest.raises(EnvironmentProblem, match=r"observation\['room'\] lies outside"):
+        with pytest.raises(EnvError, match=r"observation\['room'\] lies outside"):
             spaces.encode({"room": np.array([1, wrong])})
 
 
 def test_observations_of_the_wrong_shape_are_refused() -> None:
     spaces = Spaces(BOX, TWO)
-    with pytest.raises(EnvironmentProblem, match=r"\(4, 3\)"):
+    with pytest.raises(EnvError, match=r"\(4, 3\)"):
         spaces.encode(np.zeros((4, 3), np.float32))
-    with pytest.raises(EnvironmentProblem, match=r"\(4, 3\)"):
+    with pytest.raises(EnvError, match=r"\(4, 3\)"):
         spaces.is_batched(np.zeros((4, 3), np.float32))
-    with pytest.raises(EnvironmentProblem, match="ragged"):
+    with pytest.raises(EnvError, match="ragged"):
         spaces.encode([np.zeros(2), np.zeros(3)])
     pair = Spaces(gym_spaces.Dict({"a": TWO, "b": TWO}), TWO)
-    with pytest.raises(EnvironmentProblem, match=r"holds 3 samples where observation\['a'\] holds 2"):
+    with pytest.raises(EnvError, match=r"holds 3 samples where observation\['a'\] holds 2"):
         pair.encode({"a": np.zeros(2, np.int64), "b": np.zeros(3, np.int64)})
-    with pytest.raises(EnvironmentProblem, match="only some parts"):
+    with pytest.raises(EnvError, match="only some parts"):
         pair.is_batched({"a": 1, "b": np.zeros(3, np.int64)})
 
 
@@ -260,7 +260,7 @@ def test_equal_and_enormous_bounds_stay_finite() -> None:
     ],
 )
 def test_an_unsupported_action_space_is_refused_on_one_line(space: Any) -> None:
-    with pytest.raises(EnvironmentProblem, match=r"action space .* is not supported: wrap the env") as caught:
+    with pytest.raises(EnvError, match=r"action space .* is not supported: wrap the env") as caught:
         Spaces(BOX, space)
     assert "\n" not in str(caught.value)
 

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rl_training.envs.factory import autoreset_mode, make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import EnvironmentProblem
+from rl_training.errors import EnvError
 
 MASK = {"mask_velocity": True}
 LEFT = {"CartPole-v1": [0, 2], "Pendulum-v1": [0, 1], "LunarLander-v3": [0, 1, 4, 6, 7]}
@@ -95,20 +95,20 @@ def test_false_masks_nothing() -> None:
 
 @pytest.mark.parametrize("backend", ["auto", "sync", "batched"])
 def test_other_envs_are_refused_in_one_line_with_the_way_out(backend: Any) -> None:
-    with pytest.raises(EnvironmentProblem) as caught:
+    with pytest.raises(EnvError) as caught:
         make_vector_env("Acrobot-v1", 2, env_kwargs=MASK, backend=backend)
     message = str(caught.value)
     assert "mask_velocity" in message and "Acrobot-v1" in message and "CartPole, Pendulum, LunarLander" in message
     assert "\n" not in message and caught.value.exit_code == 3
-    with pytest.raises(EnvironmentProblem, match="the velocities of Acrobot-v1 are not known"):
+    with pytest.raises(EnvError, match="the velocities of Acrobot-v1 are not known"):
         make_env("Acrobot-v1", MASK)
 
 
 def test_a_value_that_is_no_truth_value_is_refused() -> None:
-    with pytest.raises(EnvironmentProblem, match=r"env_kwargs\.mask_velocity: 'yes' is not valid, expected true"):
+    with pytest.raises(EnvError, match=r"env_kwargs\.mask_velocity: 'yes' is not valid, expected true"):
         make_env("CartPole-v1", {"mask_velocity": "yes"})
 
 
 def test_the_batched_backend_still_refuses_other_keywords() -> None:
-    with pytest.raises(EnvironmentProblem, match="takes no env_kwargs but mask_velocity"):
+    with pytest.raises(EnvError, match="takes no env_kwargs but mask_velocity"):
         make_vector_env("CartPole-v1", 2, env_kwargs={**MASK, "sutton_barto_reward": True}, backend="batched")

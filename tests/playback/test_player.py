@@ -16,7 +16,7 @@ from rl_training.algorithms.common.streams import Streams
 from rl_training.config.loading import load_config
 from rl_training.envs.factory import make_env
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import ConfigError, EnvironmentProblem
+from rl_training.errors import ConfigError, EnvError
 from rl_training.experiment.registry import get_spec
 from rl_training.playback import player, video
 from rl_training.playback.player import has_display, record_episode, watch
@@ -159,9 +159,9 @@ def test_an_env_without_moving_pictures_is_refused_and_an_old_file_stays(agent: 
     def still(render_mode: str) -> gym.Env[Any, Any]:
         return StillEnv(render_mode, np.zeros((8, 8, 3), np.uint8))
 
-    with pytest.raises(EnvironmentProblem, match="same picture at every step"):
+    with pytest.raises(EnvError, match="same picture at every step"):
         record_episode(agent, old, env=still)
-    with pytest.raises(EnvironmentProblem, match="draws no pictures: it needs the render mode rgb_array"):
+    with pytest.raises(EnvError, match="draws no pictures: it needs the render mode rgb_array"):
         record_episode(agent, old, env=StillEnv)
     assert [path.name for path in tmp_path.iterdir()] == ["a.gif"]
     assert old.read_bytes() == b"an earlier recording"
@@ -191,7 +191,7 @@ def test_missing_drawing_library_is_named(agent: Agent, tmp_path: Path) -> None:
         def render(self) -> Any:
             raise gym.error.DependencyNotInstalled("pygame is not installed")
 
-    with pytest.raises(EnvironmentProblem, match=r'pip install "rl_training\[video\]"'):
+    with pytest.raises(EnvError, match=r'pip install "rl_training\[video\]"'):
         record_episode(agent, tmp_path / "a.gif", env=Undrawable)
 
 
@@ -214,7 +214,7 @@ def test_display_is_found_by_its_variables(
 
 def test_watching_needs_a_display_and_draws_every_step(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(player, "has_display", lambda: False)
-    with pytest.raises(EnvironmentProblem, match="no display"):
+    with pytest.raises(EnvError, match="no display"):
         watch(agent)
     monkeypatch.setattr(player, "has_display", lambda: True)
     watched = watch(agent, episodes=1)

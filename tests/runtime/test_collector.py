@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from collector_helpers import CountingLearner, Scripted, collector_of
 from probe_suite import BOTH_MODES
 from rl_training.envs.probes import AutoresetCanaryProbe, EnvIndexProbe, Probe, probe_vector_env
-from rl_training.errors import EnvironmentProblem, NumericalError
+from rl_training.errors import EnvError, NumericalError
 from rl_training.runtime.collector import Collector, Episode
 
 SAME, NEXT = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP
@@ -219,7 +219,7 @@ def test_a_reward_on_a_reset_row_belongs_to_no_episode() -> None:
 
 @pytest.mark.parametrize("mode", [AutoresetMode.DISABLED, None, "sometimes"])
 def test_an_env_that_does_not_say_how_it_resets_is_refused(mode: Any) -> None:
-    with pytest.raises(EnvironmentProblem, match="autoreset mode"):
+    with pytest.raises(EnvError, match="autoreset mode"):
         collector_of(Scripted(mode))
 
 
@@ -227,7 +227,7 @@ def test_a_same_step_env_without_final_observations_is_refused_in_one_line() -> 
     envs = Scripted()
     collector, _ = collector_of(envs)
     envs.outcomes = [([[1.0], [2.0]], [3, 4], [True, False], [False, False], {})]
-    with pytest.raises(EnvironmentProblem, match="final_obs") as caught:
+    with pytest.raises(EnvError, match="final_obs") as caught:
         collector.step()
     assert "\n" not in str(caught.value)
 

@@ -19,7 +19,7 @@ import torch
 from rl_training.api import A2C, DQN, PPO
 from rl_training.config.loading import load_config
 from rl_training.data import replay_memory
-from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
+from rl_training.errors import CheckpointError, ConfigError, EnvError
 from rl_training.runtime import evaluation
 from rl_training.runtime.run_saver import free_name
 from rl_training.runtime.workflows import evaluate_checkpoint, resume, train
@@ -98,14 +98,14 @@ def test_a_containers_limit_counts(tmp_path, monkeypatch):
 
 def test_an_exception_of_the_env_is_one_line_with_its_place_and_cause(tmp_path):
     agent = PPO(lambda: Endless(fail_at=7), output_dir=str(tmp_path), num_steps=16, minibatch_size=8, **TINY)
-    with pytest.raises(EnvironmentProblem, match=r"test_edges\.py:\d+ in step: ZeroDivisionError: the wheel") as caught:
+    with pytest.raises(EnvError, match=r"test_edges\.py:\d+ in step: ZeroDivisionError: the wheel") as caught:
         agent.learn(64, show=False)
     assert isinstance(caught.value.__cause__, ZeroDivisionError) and "\n" not in str(caught.value)
 
 
 def test_an_evaluation_episode_that_never_ends_is_stopped_with_the_way_out(monkeypatch, tmp_path):
     monkeypatch.setattr(evaluation, "LONGEST_EPISODE", 50)
-    with pytest.raises(EnvironmentProblem, match=r"did not end within 50 steps.*TimeLimit"):
+    with pytest.raises(EnvError, match=r"did not end within 50 steps.*TimeLimit"):
         PPO(Endless, output_dir=str(tmp_path), **TINY).evaluate(1)
 
 

@@ -14,7 +14,7 @@ from rl_training.algorithms.common.learner import Action
 from rl_training.envs.factory import make_env
 from rl_training.envs.probes import MatchObservationProbe, probe_vector_env
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import EnvironmentProblem
+from rl_training.errors import EnvError
 from rl_training.experiment.registry import algorithm_names
 from rl_training.runtime import evaluation
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
@@ -165,9 +165,7 @@ def test_envs_are_closed_when_one_of_them_fails(monkeypatch: pytest.MonkeyPatch)
         raise RuntimeError("broken env")
 
     monkeypatch.setattr(SeededWalk, "step", fail)
-    with pytest.raises(
-        EnvironmentProblem, match=r"step of an evaluation .*in fail: RuntimeError: broken env"
-    ) as caught:
+    with pytest.raises(EnvError, match=r"step of an evaluation .*in fail: RuntimeError: broken env") as caught:
         play(SignLearner(), 4)
     assert isinstance(caught.value.__cause__, RuntimeError)
     assert len(SeededWalk.made) == 4

@@ -16,7 +16,7 @@ from rl_training.api.algorithms import managed_class
 from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.probes import AutoresetCanaryProbe, probe_vector_env
-from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem, NumericalError
+from rl_training.errors import CheckpointError, ConfigError, EnvError, NumericalError
 from rl_training.playback.player import record_episode
 from rl_training.runtime import run_saver, workflows
 from rl_training.runtime.workflows import TrainResult, evaluate_checkpoint, resume, train
@@ -70,7 +70,7 @@ def failing_saves(monkeypatch: pytest.MonkeyPatch, broken: Callable[[int], bool]
 
 def test_an_env_that_the_algorithm_cannot_take_is_refused_before_a_run_is_made(tmp_path: Path) -> None:
     config = load_config({"algo": "dqn", "env_id": "Pendulum-v1", "output_dir": str(tmp_path / "runs")})
-    with pytest.raises(EnvironmentProblem, match=r"dqn takes Discrete.*Pendulum-v1 has Box: use ppo"):
+    with pytest.raises(EnvError, match=r"dqn takes Discrete.*Pendulum-v1 has Box: use ppo"):
         train(config, show=False)
     assert not (tmp_path / "runs").exists()
 
@@ -78,7 +78,7 @@ def test_an_env_that_the_algorithm_cannot_take_is_refused_before_a_run_is_made(t
 def test_resume_refuses_an_env_with_other_spaces(tmp_path: Path) -> None:
     half = train(A2C.config(tmp_path), callback=stop_at(80), show=False)
     before = final_hash(half.run_dir)
-    with pytest.raises(EnvironmentProblem, match="other spaces now"):
+    with pytest.raises(EnvError, match="other spaces now"):
         resume(half.run_dir, env=TwoKnobs, show=False)
     assert final_hash(half.run_dir) == before
 
@@ -102,7 +102,7 @@ def test_a_run_on_a_python_object_asks_for_it_again(tmp_path: Path) -> None:
     case = CASES["ppo, several knobs"]
     half = train(case.config(tmp_path), env=case.env, callback=stop_at(80), show=False)
     for again in (partial(resume, half.run_dir, show=False), partial(evaluate_checkpoint, half.run_dir)):
-        with pytest.raises(EnvironmentProblem, match=r"TwoKnobs.*pass env="):
+        with pytest.raises(EnvError, match=r"TwoKnobs.*pass env="):
             again()
     assert resume(half.run_dir, env=case.env, show=False).evaluation is not None
 
@@ -364,9 +364,9 @@ def test_evaluation_and_play_have_keywords_of_their_own(made_by: Any, tmp_path: 
 
 
 def test_keywords_of_evaluation_are_refused_before_training(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentProblem, match=r"eval_env_kwargs: .*gravitas"):
+    with pytest.raises(EnvError, match=r"eval_env_kwargs: .*gravitas"):
         run(tmp_path, env_id="CartPole-v1", eval_env_kwargs={"gravitas": 3})
-    with pytest.raises(EnvironmentProblem, match=r"eval_env_kwargs: .*LunarLander-v3 has other spaces"):
+    with pytest.raises(EnvError, match=r"eval_env_kwargs: .*LunarLander-v3 has other spaces"):
         run(tmp_path, env_id="LunarLander-v3", env_kwargs={"continuous": True}, eval_env_kwargs={"continuous": False})
     with pytest.raises(ConfigError, match=r"eval_env_kwargs: .*image"):
         run(tmp_path, env_id="CartPole-v1", eval_env_kwargs={"image": {"bogus": 3}})
@@ -378,7 +378,7 @@ def test_keywords_of_evaluation_are_refused_before_training(tmp_path: Path) -> N
 def test_keywords_of_evaluation_are_checked_again_on_resume_and_do_not_follow_to_another_env(tmp_path: Path) -> None:
     options = {"env_kwargs": {"limit": 7}, "eval_env_kwargs": {"limit": 11}}
     first = train(A2C.config(tmp_path, **options), env=Endless, show=False)
-    with pytest.raises(EnvironmentProblem, match=r"eval_env_kwargs: .*no limit of 11"):
+    with pytest.raises(EnvError, match=r"eval_env_kwargs: .*no limit of 11"):
         resume(first.run_dir, env=only_seven, total_timesteps=200, show=False)
     again = resume(first.run_dir, env=Endless, total_timesteps=200, show=False)
     assert again.evaluation is not None and list(again.evaluation.lengths) == [11]

@@ -16,7 +16,7 @@ from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.factory import backend_for_another_env, make_env
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
+from rl_training.errors import CheckpointError, ConfigError, EnvError
 from rl_training.experiment.registry import get_entry, get_spec
 from rl_training.playback.player import Recording, record_episode
 from rl_training.runtime.agent import CALLABLE_PREFIX, Agent, keywords_for_another_env
@@ -215,7 +215,7 @@ class ManagedAlgorithm:
             keywords = keywords_for_another_env(agent.config) if isinstance(env, str) else {}
             config = agent.config.model_copy(update=changes | keywords)
             if _spaces_of(env, config) != agent.spaces:
-                raise EnvironmentProblem(
+                raise EnvError(
                     f"{config.env_id} has other spaces than the env of {checkpoint.path}: give one with the same"
                 )
             agent.config = config
@@ -282,7 +282,7 @@ def _spaces_of(env: Env, config: TrainConfig) -> Spaces:
     if isinstance(env, VectorEnv):
         return Spaces(env.single_observation_space, env.single_action_space)
     if isinstance(env, str) and env.startswith(CALLABLE_PREFIX):
-        raise EnvironmentProblem(f"{env.removeprefix(CALLABLE_PREFIX)} is a Python object: give env too")
+        raise EnvError(f"{env.removeprefix(CALLABLE_PREFIX)} is a Python object: give env too")
     made = make_env(env, config.env_kwargs)
     try:
         return Spaces(made.observation_space, made.action_space)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from rl_training.errors import ConfigError, EnvironmentProblem
+from rl_training.errors import ConfigError, EnvError
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -47,7 +47,7 @@ def to_observation(value: Any, spaces: Spaces, name: str) -> Any:
 def _problem_of(samples: list[Any], spaces: Spaces) -> str | None:
     try:
         spaces.encode(samples)
-    except EnvironmentProblem as error:
+    except EnvError as error:
         return str(error)
     except KeyError as error:
         return f"the key {error} is missing"

@@ -35,7 +35,7 @@ CONSTRUCTOR_PATIENCE = 5
 CLOSING_PATIENCE = 1.0
 
 
-class WorkerDown(Exception):
+class WorkerError(Exception):
     """A worker gave no good answer: why, with the env's own traceback where it sent one."""
 
     def __init__(self, reason: str, trace: str = "", timed_out: bool = False):
@@ -59,7 +59,7 @@ class SupervisedVectorEnv(VectorEnv[Any, Any, Any]):
         try:
             self._workers = [self._start(index) for index in range(self.num_envs)]
             greetings = [self._greeting(index) for index in range(self.num_envs)]
-        except WorkerDown as down:
+        except WorkerError as down:
             self.close()
             raise EnvFailed(EnvFailure(down.reason, "the making", trace=down.trace)) from None
         except BaseException:
@@ -90,7 +90,7 @@ class SupervisedVectorEnv(VectorEnv[Any, Any, Any]):
         for index in range(self.num_envs):
             try:
                 info = self._answer(index, deadline)
-            except WorkerDown as down:
+            except WorkerError as down:
                 # With the same seed: what fails once, and not because of the env, changes nothing.
                 info = self._replace(index, "reset", down, seeds[index], options)
             infos = self._add_info(infos, info or {}, index)
@@ -103,11 +103,11 @@ class SupervisedVectorEnv(VectorEnv[Any, Any, Any]):
         deadline = time.monotonic() + self.timeout
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
         infos: dict[str, Any] = {}
-        down: dict[int, WorkerDown] = {}
+        down: dict[int, WorkerError] = {}
         for index in range(self.num_envs):
             try:
                 answer = self._answer(index, deadline)
-            except WorkerDown as reason:
+            except WorkerError as reason:
                 down[index] = reason
                 continue
             if answer is None:
@@ -135,7 +135,7 @@ class SupervisedVectorEnv(VectorEnv[Any, Any, Any]):
                 worker.connection.sendall(pack(b"c"))
         deadline = time.monotonic() + CLOSING_PATIENCE
         for worker in workers:
-            with contextlib.suppress(OSError, WorkerDown):
+            with contextlib.suppress(OSError, WorkerError):
                 self._end(worker, max(0.0, deadline - time.monotonic()))
         self._workers = []
         with contextlib.suppress(OSError):
@@ -163,7 +163,7 @@ class SupervisedVectorEnv(VectorEnv[Any, Any, Any]):
             return _Worker(int(self._commands.recv(64) or b"x"), ours)
         except (OSError, ValueError):
             ours.close()
-            raise WorkerDown("the process that starts the env processes is gone") from None
+            raise WorkerError("the process that starts the env processes is gone") from None
         finally:
             theirs.close()
 
@@ -173,7 +173,7 @@ class SupervisedVectorEnv(VectorEnv[Any, Any, Any]):
             self._commands.sendall(f"end {worker.process} {patience}".encode())
             return int(self._commands.recv(64) or b"x")
         except (OSError, ValueError):
-            raise WorkerDown("the process that starts the env processes is gone") from None
+            raise WorkerError("the process that starts the env processes is gone") from None
         finally:
             worker.connection.close()
 
@@ -195,7 +195,7 @@ class SupervisedVectorEnv(VectorEnv[Any, Any, Any]):
                 worker.connection.sendall(message)
 
     def _answer(self, index: int, deadline: float, patience: float | None = None) -> Any:
-        """What a worker answers; WorkerDown, and an end to it, if that is no good answer."""
+        """What a worker answers; WorkerError, and an end to it, if that is no good answer."""
         worker = self._workers[index]
         assert worker is not None
         try:
@@ -206,19 +206,19 @@ class SupervisedVectorEnv(VectorEnv[Any, Any, Any]):
             self._workers[index] = None
             self._end(worker, 0.0)
             waited = f"{patience or self.timeout:g} s"
-            raise WorkerDown(
+            raise WorkerError(
                 f"it gave no answer within {waited} (env_timeout) and was killed", timed_out=True
             ) from None
         except OSError:
             self._workers[index] = None
-            raise WorkerDown(_how_it_ended(self._end(worker, 1.0))) from None
+            raise WorkerError(_how_it_ended(self._end(worker, 1.0))) from None
         self._workers[index] = None
         self._end(worker, 0.0)
         content = unpack(body)
-        raise content if kind == b"x" else WorkerDown(*content)
+        raise content if kind == b"x" else WorkerError(*content)
 
     def _replace(
-        self, index: int, call: str, down: WorkerDown, seed: int | None, options: dict[str, Any] | None = None
+        self, index: int, call: str, down: WorkerError, seed: int | None, options: dict[str, Any] | None = None
     ) -> Any:
         """A new process for this env, reset with `seed`; the info of that reset."""
         while True:
@@ -235,10 +235,10 @@ class SupervisedVectorEnv(VectorEnv[Any, Any, Any]):
                 with contextlib.suppress(OSError):
                     worker.connection.sendall(pack(b"r", (seed, options)))
                 return self._answer(index, time.monotonic() + self.timeout)
-            except WorkerDown as again:
+            except WorkerError as again:
                 down = again
             except Exception as error:  # the constructor's own
-                down = WorkerDown(" ".join(f"{type(error).__name__}: {error}".split())[:300])
+                down = WorkerError(" ".join(f"{type(error).__name__}: {error}".split())[:300])
 
     def _survive(self, failure: EnvFailure) -> None:
         assert failure.env_index is not None

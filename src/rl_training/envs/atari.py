@@ -28,7 +28,7 @@ from gymnasium.vector.utils import batch_space
 
 from rl_training.config.pixels import AtariOptions
 from rl_training.envs.image_wrappers import stacked
-from rl_training.errors import EnvironmentProblem
+from rl_training.errors import EnvError
 
 Array = np.ndarray
 
@@ -160,7 +160,7 @@ def _game_of(spec: EnvSpec) -> str:
     except OSError:  # the file or its folder is not there, or it is not what it should be
         path = None
     if path is None:
-        raise EnvironmentProblem(
+        raise EnvError(
             f"{spec.id} needs the ROM {game}, which ale-py ships and which is not there: "
             f"pip install --force-reinstall ale-py"
         )

@@ -1,7 +1,7 @@
 """Making environments: one for evaluation and play, many at once for training.
 
 Vector envs made here reset in the same step (`AutoresetMode.SAME_STEP`), except for an env's own vector
-class, which brings its mode with it. What cannot be made is an `EnvironmentProblem` that names the way out.
+class, which brings its mode with it. What cannot be made is an `EnvError` that names the way out.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from rl_training.envs.atari import AtariGames, atari_env, is_atari
 from rl_training.envs.batched_classic import CLASSIC_VECTOR_ENVS, ClassicVectorEnv
 from rl_training.envs.image_wrappers import image_env
 from rl_training.envs.sync_vector import InProcessVectorEnv
-from rl_training.envs.velocity_mask import MaskVelocity, MaskVelocityVector, take_keyword
-from rl_training.errors import ConfigError, EnvironmentProblem
+from rl_training.envs.velocity_mask import MaskVelocity, MaskVelocityVector, split_mask_option
+from rl_training.errors import ConfigError, EnvError
 
 EnvMaker = Callable[..., gym.Env[Any, Any]]
 Backend = Literal["auto", "native", "batched", "sync", "async"]
@@ -76,7 +76,12 @@ def make_vector_env(
         options = pixel_options(kwargs)
         if isinstance(options, AtariOptions) and (backend in ("auto", "native") or options.episodic_life):
             return _make_atari_games(target, num_envs, options, kwargs, backend)
-        if backend == "auto" and num_envs > 1 and not take_keyword(kwargs)[0] and _batched_form(target) is not None:
+        if (
+            backend == "auto"
+            and num_envs > 1
+            and not split_mask_option(kwargs)[0]
+            and _batched_form(target) is not None
+        ):
             return _make_batched(target, num_envs, kwargs)
         if backend == "auto" and num_envs > 1 and _has_native(target, num_envs, kwargs):
             native = _make_native(target, num_envs, kwargs)
@@ -99,7 +104,7 @@ def autoreset_mode(vector_env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
     if mode in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP):
         return mode
     found = (vector_env.metadata or {}).get("autoreset_mode", "missing")
-    raise EnvironmentProblem(
+    raise EnvError(
         f"vector env {type(vector_env.unwrapped).__name__} has autoreset mode {found!s}: make it reset by "
         "itself and set metadata['autoreset_mode'] to AutoresetMode.SAME_STEP or AutoresetMode.NEXT_STEP"
     )
@@ -114,13 +119,9 @@ def _accept(
     env: VectorEnv[Any, Any, Any], num_envs: int, kwargs: dict[str, Any], backend: str
 ) -> VectorEnv[Any, Any, Any]:
     if env.num_envs != num_envs:
-        raise EnvironmentProblem(
-            f"num_envs is {num_envs} but the given vector env holds {env.num_envs}: make the two agree"
-        )
+        raise EnvError(f"num_envs is {num_envs} but the given vector env holds {env.num_envs}: make the two agree")
     if kwargs or backend != "auto":
-        raise EnvironmentProblem(
-            "the given vector env is already made: leave env_kwargs empty and vector_backend at 'auto'"
-        )
+        raise EnvError("the given vector env is already made: leave env_kwargs empty and vector_backend at 'auto'")
     return env
 
 
@@ -128,7 +129,7 @@ def _make_one(target: registration.EnvSpec | EnvMaker, kwargs: dict[str, Any]) -
     options, kwargs = pixel_options(kwargs), _without_pixel_options(kwargs)
     if isinstance(options, AtariOptions):
         return atari_env(_atari_spec(target), options, kwargs)
-    kwargs, masked = take_keyword(kwargs)
+    kwargs, masked = split_mask_option(kwargs)
     env = _make_plain(target, kwargs)
     env = env if options is None else image_env(env, options)
     return MaskVelocity(env) if masked else env
@@ -177,7 +178,7 @@ def _make_native(
     if not isinstance(target, registration.EnvSpec) or target.vector_entry_point is None:
         raise TypeError("it has no vector class of its own, use vector_backend 'auto', 'sync' or 'async'")
     mode = gym.VectorizeMode.VECTOR_ENTRY_POINT
-    kwargs, masked = take_keyword(kwargs)
+    kwargs, masked = split_mask_option(kwargs)
     envs = gym.make_vec(target, num_envs=num_envs, vectorization_mode=mode, **kwargs)
     return MaskVelocityVector(envs) if masked else envs
 
@@ -188,7 +189,7 @@ def _make_batched(
     kind = _batched_form(target)
     if kind is None:
         raise TypeError(f"only {', '.join(CLASSIC_VECTOR_ENVS)} can be batched, use vector_backend 'auto'")
-    kwargs, masked = take_keyword(kwargs)
+    kwargs, masked = split_mask_option(kwargs)
     if kwargs:
         raise TypeError("the batched form takes no env_kwargs but mask_velocity, use vector_backend 'auto'")
     return MaskVelocityVector(kind(num_envs)) if masked else kind(num_envs)
@@ -222,7 +223,7 @@ def _has_native(target: registration.EnvSpec | EnvMaker, num_envs: int, kwargs: 
     entry_point = target.vector_entry_point
     if entry_point is None or str(entry_point).startswith(_JAX_FAMILIES):
         return False
-    arguments = {**target.kwargs, **take_keyword(kwargs)[0], "num_envs": num_envs}
+    arguments = {**target.kwargs, **split_mask_option(kwargs)[0], "num_envs": num_envs}
     if target.max_episode_steps is not None:
         arguments.setdefault("max_episode_steps", target.max_episode_steps)
     try:
@@ -246,14 +247,14 @@ def _find_spec(env_id: str) -> registration.EnvSpec:
     if nearest is not None and nearest.rpartition("-v")[0] == name:
         return gym.registry[nearest]
     hint = f"did you mean {nearest!r}?" if nearest else "write 'module:EnvId' for an env of your own"
-    raise EnvironmentProblem(f"env {env_id!r} is not registered: {hint}")
+    raise EnvError(f"env {env_id!r} is not registered: {hint}")
 
 
 def _import_for(env_id: str, module: str) -> None:
     try:
         importlib.import_module(module)
     except Exception as problem:
-        raise EnvironmentProblem(
+        raise EnvError(
             f"env {env_id!r}: importing {module!r} failed with {_one_line(problem)}: "
             "correct it, install it, or put its folder on PYTHONPATH"
         ) from problem
@@ -263,7 +264,7 @@ def _register_atari(env_id: str) -> None:
     try:
         gym.register_envs(importlib.import_module("ale_py"))
     except ImportError as problem:
-        raise EnvironmentProblem(f"env {env_id!r} needs Atari: {_install('atari')}") from problem
+        raise EnvError(f"env {env_id!r} needs Atari: {_install('atari')}") from problem
 
 
 def _nearest(name: str) -> str | None:
@@ -287,14 +288,14 @@ def _problems_of(env: Any, target: Any, kwargs: dict[str, Any]) -> Iterator[None
     """Whatever goes wrong while making this env becomes one line with the way out."""
     try:
         yield
-    except (EnvironmentProblem, ConfigError):
+    except (EnvError, ConfigError):
         raise
     except Exception as problem:
         name = repr(env) if isinstance(env, str) else getattr(env, "__qualname__", repr(env))
         missing = isinstance(problem, (gym.error.DependencyNotInstalled, ImportError))
         extra = _extra_of(target, kwargs) if missing else None
         way_out = f": {_install(extra)}" if extra else f" (env_kwargs: {kwargs})" if kwargs else ""
-        raise EnvironmentProblem(f"env {name} cannot be made: {_one_line(problem)}{way_out}") from problem
+        raise EnvError(f"env {name} cannot be made: {_one_line(problem)}{way_out}") from problem
 
 
 def _extra_of(target: Any, kwargs: dict[str, Any]) -> str | None:

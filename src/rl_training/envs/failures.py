@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.errors import EnvironmentProblem
+from rl_training.errors import EnvError
 
 HISTORY_BYTES = 2_000_000
 RESTARTED = "rl_training/restarted"  # in infos: the envs that broke in this step; no info of an env has such a name
@@ -46,7 +46,7 @@ class EnvFailure:
         return f"{who} failed in {call} ({', '.join(where)}): {self.reason}{self.remark}"
 
 
-class EnvFailed(EnvironmentProblem):
+class EnvFailed(EnvError):
     """An env failed while it ran; `failure` has the rest of the story."""
 
     def __init__(self, failure: EnvFailure):

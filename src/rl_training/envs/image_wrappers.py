@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import wrappers
 
 from rl_training.config.pixels import ImageOptions
-from rl_training.errors import EnvironmentProblem
+from rl_training.errors import EnvError
 
 MOST_CHANNELS = 4
 INSTALL = 'pip install "rl_training[atari]"'
@@ -20,7 +20,7 @@ def image_env(env: gym.Env[Any, Any], options: ImageOptions) -> gym.Env[Any, Any
     space = env.observation_space
     shape = space.shape or ()
     if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8 or len(shape) not in (2, 3):
-        raise EnvironmentProblem(
+        raise EnvError(
             f"env_kwargs.image is for images, a uint8 Box (height, width[, channels]), and the env shows {space}: "
             f"leave it out"
         )
@@ -34,7 +34,7 @@ def image_env(env: gym.Env[Any, Any], options: ImageOptions) -> gym.Env[Any, Any
         try:
             env = wrappers.ResizeObservation(env, options.height_and_width)
         except gym.error.DependencyNotInstalled:
-            raise EnvironmentProblem(f"env_kwargs.image.resize needs OpenCV: {INSTALL}") from None
+            raise EnvError(f"env_kwargs.image.resize needs OpenCV: {INSTALL}") from None
     if options.channel_first:
         height, width, channels = env.observation_space.shape or ()
         env = _reshaped(env, (channels, height, width), lambda image: np.moveaxis(image, -1, 0))

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.envs.space_json import space_from_json, space_to_json
-from rl_training.errors import EnvironmentProblem
+from rl_training.errors import EnvError
 
 Array = NDArray[Any]
 ActionKind = Literal["discrete", "multi_discrete", "multi_binary", "box"]
@@ -38,7 +38,7 @@ class Spaces:
         if self._whole_box is not None and _is_image(self._whole_box):
             self.observation_shape, self.observation_dtype = self._whole_box.shape, np.dtype(np.uint8)
         if 0 in self.observation_shape:
-            raise EnvironmentProblem(f"observation space {_text(observation_space)} is empty: give it some content")
+            raise EnvError(f"observation space {_text(observation_space)} is empty: give it some content")
         self._set_up_actions()
 
     def encode(self, observations: Any) -> Array:
@@ -57,7 +57,7 @@ class Spaces:
         start = 0
         for part, batch in zip(self._parts, batches, strict=True):
             if len(batch) != len(encoded):
-                raise EnvironmentProblem(
+                raise EnvError(
                     f"{part.name} holds {len(batch)} samples where {self._parts[0].name} holds {len(encoded)}"
                 )
             part.write(batch, encoded[:, start : start + part.width])
@@ -80,7 +80,7 @@ class Spaces:
         """Whether these are many observations rather than one; what is neither is refused."""
         answers = {part.is_batched(observations, self.observation_space) for part in self._parts}
         if len(answers) > 1:
-            raise EnvironmentProblem("only some parts of the observation are batched: give one or N of each")
+            raise EnvError("only some parts of the observation are batched: give one or N of each")
         return answers.pop()
 
     def to_env_actions(self, actions: Any) -> Array:
@@ -122,7 +122,7 @@ class Spaces:
             raise ValueError("spaces must be an object with the keys 'observation' and 'action'")
         try:
             return cls(space_from_json(document["observation"]), space_from_json(document["action"]))
-        except EnvironmentProblem as problem:
+        except EnvError as problem:
             raise ValueError(str(problem)) from problem
 
     def __eq__(self, other: object) -> bool:
@@ -150,7 +150,7 @@ class Spaces:
             self.action_kind = "box"
             self._set_up_scaling(space)
         else:
-            raise EnvironmentProblem(
+            raise EnvError(
                 f"action space {_text(space)} is not supported: wrap the env so that it takes Discrete, "
                 "MultiDiscrete, MultiBinary or a Box of floats"
             )
@@ -163,7 +163,7 @@ class Spaces:
             self.action_dim = math.prod(self._env_action_shape)
         self.action_shape: tuple[int, ...] = () if self.action_kind == "discrete" else (self.action_dim,)
         if self.action_dim == 0:
-            raise EnvironmentProblem(f"action space {_text(space)} is empty: it needs at least one action")
+            raise EnvError(f"action space {_text(space)} is empty: it needs at least one action")
 
     def _set_up_scaling(self, space: gym.spaces.Box) -> None:
         self._low = space.low.astype(np.float64).ravel()
@@ -191,7 +191,7 @@ class _Part:
         elif isinstance(space, gym.spaces.MultiDiscrete):
             self.sizes, self.first = space.nvec.ravel().astype(np.int64), space.start.ravel().astype(np.int64)
         elif not isinstance(space, (gym.spaces.Box, gym.spaces.MultiBinary)):
-            raise EnvironmentProblem(
+            raise EnvError(
                 f"{self.name} has the space {_text(space)}, which is not supported: wrap the env so that it "
                 "gives Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of those"
             )
@@ -219,7 +219,7 @@ class _Part:
             return
         categories = flat.astype(np.int64) - self.first
         if ((categories < 0) | (categories >= self.sizes)).any():
-            raise EnvironmentProblem(f"{self.name} lies outside its space: correct the env or its space")
+            raise EnvError(f"{self.name} lies outside its space: correct the env or its space")
         target[np.arange(len(flat))[:, None], categories + self.columns] = 1.0
 
     def is_batched(self, value: Any, space: gym.Space[Any]) -> bool:
@@ -232,9 +232,7 @@ class _Part:
             return False
         if shape[1:] == self.shape and shape:
             return True
-        raise EnvironmentProblem(
-            f"{self.name} has shape {shape}: give one of shape {self.shape}, or a batch (N, *{self.shape})"
-        )
+        raise EnvError(f"{self.name} has shape {shape}: give one of shape {self.shape}, or a batch (N, *{self.shape})")
 
 
 def _follow(sample: Any, keys: tuple[Any, ...]) -> Any:
@@ -273,11 +271,11 @@ def _stack(value: Any, name: str) -> Array:
         array = np.asarray(value)
         return np.stack(list(array)) if array.dtype == object and array.ndim else array
     except ValueError as problem:
-        raise EnvironmentProblem(f"{name} is ragged: its samples differ in shape") from problem
+        raise EnvError(f"{name} is ragged: its samples differ in shape") from problem
 
 
 def _as_batch(value: Any, shape: tuple[int, ...], name: str) -> Array:
     array = _stack(value, name)
     if array.ndim == 0 or array.shape[1:] != shape or array.dtype == object:
-        raise EnvironmentProblem(f"{name} came as {array.dtype} of shape {array.shape}: its space says (N, *{shape})")
+        raise EnvError(f"{name} came as {array.dtype} of shape {array.shape}: its space says (N, *{shape})")
     return array

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-from rl_training.errors import EnvironmentProblem
+from rl_training.errors import EnvError
 
 KEYWORD = "mask_velocity"
 # What is left of an observation: positions, angles, contacts.
@@ -23,11 +23,11 @@ VISIBLE: dict[str, list[int]] = {
 }
 
 
-def take_keyword(kwargs: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+def split_mask_option(kwargs: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """The env's own keywords, and whether velocities are to be masked."""
     wanted = kwargs.get(KEYWORD, False)
     if not isinstance(wanted, bool):
-        raise EnvironmentProblem(f"env_kwargs.{KEYWORD}: {wanted!r} is not valid, expected true or false")
+        raise EnvError(f"env_kwargs.{KEYWORD}: {wanted!r} is not valid, expected true or false")
     return {name: value for name, value in kwargs.items() if name != KEYWORD}, wanted
 
 
@@ -67,7 +67,7 @@ def _visible(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> list[int]:
     name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
     family = name.rpartition("-v")[0]
     if family not in VISIBLE:
-        raise EnvironmentProblem(
+        raise EnvError(
             f"env_kwargs.{KEYWORD}: the velocities of {name} are not known, only those of {', '.join(VISIBLE)}: "
             f"leave it out, or wrap the env yourself"
         )

@@ -13,7 +13,7 @@ import numpy as np
 from rl_training.envs.env_runner import EnvRunner, set_random_state
 from rl_training.envs.factory import make_env
 from rl_training.envs.failures import EnvFailed, EnvFailure, reason_of, trace_of
-from rl_training.errors import CheckpointError, EnvironmentProblem
+from rl_training.errors import CheckpointError, EnvError
 from rl_training.runtime.agent import CALLABLE_PREFIX
 from rl_training.runtime.crash_reports import ENV_FAILURE
 from rl_training.storage.durable_files import read_json
@@ -58,9 +58,7 @@ def reproduce(path: str | Path, env: Callable[..., gym.Env[Any, Any]] | None = N
     crash = read_crash_file(path)
     if env is None and crash.env_id.startswith(CALLABLE_PREFIX):
         name = crash.env_id.removeprefix(CALLABLE_PREFIX)
-        raise EnvironmentProblem(
-            f"the env was the Python object {name}: call rl_training.playback.crash_replay.reproduce"
-        )
+        raise EnvError(f"the env was the Python object {name}: call rl_training.playback.crash_replay.reproduce")
     made = make_env(env or crash.env_id, {} if env is not None else crash.env_kwargs)
     call, number, action = "reset", 0, None
     try:

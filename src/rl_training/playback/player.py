@@ -15,7 +15,7 @@ import numpy as np
 
 from rl_training.envs.env_runner import WatchedEnv
 from rl_training.envs.factory import make_env
-from rl_training.errors import ConfigError, EnvironmentProblem
+from rl_training.errors import ConfigError, EnvError
 from rl_training.playback.video import open_writer
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.evaluation import DEFAULT_SEED
@@ -78,7 +78,7 @@ def record_episode(
             returns, lengths = _play(agent, drawn, episodes, seed, deterministic, add_picture, MOST_RECORDED_STEPS)
             if not writer.moves:
                 name = agent.config.env_id if env is None else env
-                raise EnvironmentProblem(f"{name} draws the same picture at every step: there is nothing to show")
+                raise EnvError(f"{name} draws the same picture at every step: there is nothing to show")
     return Recording(path, returns, lengths, writer.pictures, writer.speed)
 
 
@@ -92,7 +92,7 @@ def watch(
 ) -> Recording:
     """Play episodes in a window, at the env's own speed."""
     if not has_display():
-        raise EnvironmentProblem("there is no display to open a window on: record a .gif or .mp4 instead")
+        raise EnvError("there is no display to open a window on: record a .gif or .mp4 instead")
     with contextlib.closing(_drawing_env(agent, env, "human")) as drawn:
         returns, lengths = _play(agent, drawn, episodes, seed, deterministic, drawn.render, None)
     return Recording(None, returns, lengths)
@@ -147,7 +147,7 @@ def _drawing_problems(env: gym.Env[Any, Any]) -> Iterator[None]:
     except gym.error.DependencyNotInstalled as error:
         name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
         reason = " ".join(str(error).split())
-        raise EnvironmentProblem(f'{name} cannot be drawn ({reason}): pip install "rl_training[video]"') from None
+        raise EnvError(f'{name} cannot be drawn ({reason}): pip install "rl_training[video]"') from None
 
 
 def _picture(env: gym.Env[Any, Any]) -> np.ndarray:
@@ -155,5 +155,5 @@ def _picture(env: gym.Env[Any, Any]) -> np.ndarray:
     name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
     if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
         modes = ", ".join((env.metadata or {}).get("render_modes", [])) or "none"
-        raise EnvironmentProblem(f"{name} draws no pictures: it needs the render mode rgb_array, it has {modes}")
+        raise EnvError(f"{name} draws no pictures: it needs the render mode rgb_array, it has {modes}")
     return picture if picture.dtype == np.uint8 else picture.clip(0, 255).astype(np.uint8)

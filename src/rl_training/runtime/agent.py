@@ -16,7 +16,7 @@ from rl_training.config.pixels import kept_for_another_env
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.factory import make_env
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem, RLTrainingError
+from rl_training.errors import CheckpointError, ConfigError, EnvError, RLTrainingError
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
 from rl_training.storage.checkpoints import Checkpoint
@@ -35,7 +35,7 @@ class Agent:
         """Makes single envs for evaluation and play: the run's own, or another one with the same spaces."""
         source = self.config.env_id if env is None else env
         if isinstance(source, str) and source.startswith(CALLABLE_PREFIX):
-            raise EnvironmentProblem(
+            raise EnvError(
                 f"{source.removeprefix(CALLABLE_PREFIX)} was given as a Python object and cannot be made again "
                 f"from its name: pass env="
             )

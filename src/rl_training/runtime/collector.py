@@ -22,7 +22,7 @@ from rl_training.data.rollout import Rollout
 from rl_training.envs.factory import autoreset_mode
 from rl_training.envs.failures import RESTARTED, EnvFailed, EnvFailure, reason_of, trace_of
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import EnvironmentProblem, NumericalError, RLTrainingError
+from rl_training.errors import EnvError, NumericalError, RLTrainingError
 
 ROLLOUT_FIELDS = ("obs", "actions", "rewards", "terminated", "truncated", "valid", "episode_starts")
 
@@ -226,7 +226,7 @@ class Collector:
 
     def _with_final_observations(self, done: np.ndarray, infos: dict[str, Any]) -> np.ndarray:
         if "final_obs" not in infos:
-            raise EnvironmentProblem(
+            raise EnvError(
                 f"vector env {type(self.envs.unwrapped).__name__} ended an episode without infos['final_obs']: "
                 "autoreset in the same step has to hand the last observation over there"
             )

@@ -26,7 +26,7 @@ def resolve_compile(config: TrainConfig, device: str) -> Literal["on", "off"]:
     return "on" if config.compile == "auto" and pays and can_compile() else "off"
 
 
-def keep_compile(config: TrainConfig) -> TrainConfig:
+def compile_setting_on_resume(config: TrainConfig) -> TrainConfig:
     """The settings of a run that goes on: compiled if it was, and only then, or it would not go on exactly."""
     if config.compile != "on" or config.algo_kwargs.why_not_compilable() is not None:
         # Older runs may say `on` where nothing was compiled, or nothing at all.

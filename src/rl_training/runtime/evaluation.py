@@ -12,7 +12,7 @@ import numpy as np
 from rl_training.algorithms.common.learner import Learner
 from rl_training.envs.env_runner import WatchedEnv
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import EnvironmentProblem
+from rl_training.errors import EnvError
 
 DEFAULT_SEED = 10_000
 MOST_ENVS_AT_ONCE = 32
@@ -75,7 +75,7 @@ def evaluate(
                 returns[episode] += float(reward)
                 lengths[episode] += 1
                 if lengths[episode] >= LONGEST_EPISODE and not (terminated or truncated):
-                    raise EnvironmentProblem(
+                    raise EnvError(
                         f"an evaluation episode did not end within {LONGEST_EPISODE:,} steps: give the env a time "
                         f"limit (gymnasium.wrappers.TimeLimit, or max_episode_steps where it is registered)"
                     )

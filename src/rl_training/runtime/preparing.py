@@ -16,7 +16,7 @@ from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.factory import backend_of, make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import EnvironmentProblem
+from rl_training.errors import EnvError
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.agent import CALLABLE_PREFIX
 from rl_training.runtime.compile_setting import resolve_compile
@@ -53,7 +53,7 @@ def default_run_name(config: TrainConfig) -> str:
 def training_envs(config: TrainConfig, env: EnvSource | None) -> Iterator[VectorEnv]:
     """The run's vector env. One that the caller made stays open: it is not ours to close."""
     if env is None and config.env_id.startswith(CALLABLE_PREFIX):
-        raise EnvironmentProblem(
+        raise EnvError(
             f"the env of this run was the Python object {config.env_id.removeprefix(CALLABLE_PREFIX)}: "
             f"load the run in Python and pass env="
         )
@@ -79,13 +79,11 @@ def check_eval_env(config: TrainConfig, env: EnvSource | None, spaces: Spaces) -
         return
     try:
         made = make_env(config.env_id if env is None else env, config.evaluation_kwargs)
-    except EnvironmentProblem as problem:
-        raise EnvironmentProblem(f"eval_env_kwargs: {problem}") from None
+    except EnvError as problem:
+        raise EnvError(f"eval_env_kwargs: {problem}") from None
     with contextlib.closing(made):
         if Spaces(made.observation_space, made.action_space) != spaces:
-            raise EnvironmentProblem(
-                f"eval_env_kwargs: {config.env_id} has other spaces with them; leave out what changes them"
-            )
+            raise EnvError(f"eval_env_kwargs: {config.env_id} has other spaces with them; leave out what changes them")
 
 
 def build_loop(config: TrainConfig, envs: VectorEnv, spaces: Spaces) -> Loop:

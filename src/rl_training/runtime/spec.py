@@ -8,7 +8,7 @@ from typing import Any
 from rl_training.algorithms.common.learner import Learner
 from rl_training.config.base import AlgorithmConfig
 from rl_training.envs.spaces import ActionKind, Spaces
-from rl_training.errors import EnvironmentProblem
+from rl_training.errors import EnvError
 from rl_training.experiment.registry import algorithm_names, get_spec
 from rl_training.runtime.agent import evaluate_agent, load_agent, predict
 from rl_training.runtime.loops import Loop
@@ -38,12 +38,12 @@ class AlgorithmSpec:
     def check_spaces(self, spaces: Spaces, env_id: str) -> None:
         """Refuse an env whose spaces this algorithm cannot take, and name the way out."""
         if len(spaces.observation_shape) > 1 and "discrete" not in self.actions:
-            raise EnvironmentProblem(
+            raise EnvError(
                 f"{env_id} shows images {spaces.observation_shape}, and {self.name} takes vectors: "
                 f"flatten them with gymnasium.wrappers.FlattenObservation"
             )
         if (env_id.startswith("ALE/") or "NoFrameskip-v" in env_id) and spaces.observation_shape[-1:] == (3,):
-            raise EnvironmentProblem(
+            raise EnvError(
                 f"{env_id} shows raw frames {spaces.observation_shape}, which nobody learns from: "
                 f"set env_kwargs.atari=true, or env_kwargs.image"
             )
@@ -52,7 +52,7 @@ class AlgorithmSpec:
             return
         others = [name for name in algorithm_names() if kind in get_spec(name).actions]
         takes = " and ".join(SPACE_NAMES[action] for action in self.actions)
-        raise EnvironmentProblem(
+        raise EnvError(
             f"{self.name} takes {takes} actions, but {env_id} has {SPACE_NAMES[kind]}: "
             f"use {', '.join(others) or 'another env'}"
         )

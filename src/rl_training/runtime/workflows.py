@@ -20,11 +20,11 @@ from rl_training.config.loading import load_config, save_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.factory import backend_for_another_env, make_env
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import CheckpointError, ConfigError, EnvironmentProblem
+from rl_training.errors import CheckpointError, ConfigError, EnvError
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.advice import Adviser
 from rl_training.runtime.agent import Agent, keywords_for_another_env, stored_config
-from rl_training.runtime.compile_setting import keep_compile
+from rl_training.runtime.compile_setting import compile_setting_on_resume
 from rl_training.runtime.crash_reports import CrashReports
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
 from rl_training.runtime.loops import Loop, Progress
@@ -118,7 +118,7 @@ def resume(
     run = open_run_directory(path.parent.parent)
     checkpoint = replace(checkpoint, skipped=_damaged_after(checkpoint))
     changes: dict[str, Any] = {} if total_timesteps is None else {"total_timesteps": total_timesteps}
-    config = keep_compile(load_config(stored_config(checkpoint), changes))
+    config = compile_setting_on_resume(load_config(stored_config(checkpoint), changes))
     if env is not None and env != config.env_id:
         config = config.model_copy(update={"vector_backend": backend_for_another_env(config.vector_backend)})
     if isinstance(env, str):
@@ -131,7 +131,7 @@ def resume(
         signals.has_checkpoint = True
         spaces = Spaces(envs.single_observation_space, envs.single_action_space)
         if spaces.to_json() != checkpoint.state.get("spaces"):
-            raise EnvironmentProblem(f"{config.env_id} has other spaces now than when {path} was saved")
+            raise EnvError(f"{config.env_id} has other spaces now than when {path} was saved")
         if eval_env is None:
             check_eval_env(config, env, spaces)
         config = resolve_auto(config, spaces, None if envs is env else envs)
