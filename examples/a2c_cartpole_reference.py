@@ -1,23 +1,6 @@
-"""A2C on CartPole-v1: the packaged preset, trained and evaluated."""
+"""A2C on CartPole-v1: train the packaged preset and evaluate the agent."""
 
-from __future__ import annotations
-
-import argparse
-
-from rl_training import A2C
-
-
-def main() -> None:
-    # An option that is not given is not set either: the preset's value holds.
-    parser = argparse.ArgumentParser(description=__doc__, argument_default=argparse.SUPPRESS)
-    parser.add_argument("--total-timesteps", type=int)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--output-dir")
-    a2c = A2C(preset="a2c/cartpole", **vars(parser.parse_args())).learn()
-    evaluation = a2c.evaluate(episodes=20)
-    print(f"{a2c}: {evaluation.mean_return:.1f} +- {evaluation.std_return:.1f} over 20 episodes")
-    print(f"kept in {a2c.run_dir}")
-
+from reference_run import main
 
 if __name__ == "__main__":
-    main()
+    main("a2c/cartpole", __doc__)

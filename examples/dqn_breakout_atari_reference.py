@@ -1,36 +1,16 @@
-"""DQN on Breakout from pixels: a tiny job of a minute that shows every part at work, or the packaged preset in full.
+"""DQN on Breakout from pixels: a run of about a minute that exercises every part, or the whole preset with --full.
 
-Needs the extra: pip install "rl_training[atari]". The tiny job learns nothing yet, and its games are cut short.
+Needs the extra: pip install "rl_training[atari]". The short run learns nothing yet and cuts its games short.
 """
 
-from __future__ import annotations
-
-import argparse
-
-from rl_training import DQN
+from reference_run import main
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, argument_default=argparse.SUPPRESS)
-    parser.add_argument("--total-timesteps", type=int)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--output-dir")
-    parser.add_argument("--full", action="store_true", help="the preset as it is: many hours")
-    options = vars(parser.parse_args())
-    if not options.pop("full", False):
-        options = tiny(options.pop("total_timesteps", 2_048)) | options
-    dqn = DQN(preset="dqn/breakout_atari", **options).learn()
-    evaluation = dqn.evaluate(episodes=3)
-    print(f"{dqn}: raw score {evaluation.mean_return:.1f} +- {evaluation.std_return:.1f} over 3 games")
-    print(f"kept in {dqn.run_dir}")
-
-
-def tiny(steps: int) -> dict[str, object]:
-    """Settings for a run of a few steps."""
+def tiny(total_timesteps: int) -> dict[str, object]:
     return {
-        "total_timesteps": steps,
+        "total_timesteps": total_timesteps,
         "num_envs": 2,
-        "learning_starts": steps // 4,
+        "learning_starts": total_timesteps // 4,
         "buffer_size": 10_000,
         "eval_episodes": 1,
         "env_kwargs.atari.max_frames": 1_000,
@@ -38,4 +18,4 @@ def tiny(steps: int) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    main()
+    main("dqn/breakout_atari", __doc__, episodes=3, tiny=tiny)

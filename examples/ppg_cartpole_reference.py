@@ -1,23 +1,6 @@
-"""PPG on CartPole-v1: the packaged preset, trained and evaluated."""
+"""PPG on CartPole-v1: train the packaged preset and evaluate the agent."""
 
-from __future__ import annotations
-
-import argparse
-
-from rl_training import PPG
-
-
-def main() -> None:
-    # An option that is not given is not set either: the preset's value holds.
-    parser = argparse.ArgumentParser(description=__doc__, argument_default=argparse.SUPPRESS)
-    parser.add_argument("--total-timesteps", type=int)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--output-dir")
-    ppg = PPG(preset="ppg/cartpole", **vars(parser.parse_args())).learn()
-    evaluation = ppg.evaluate(episodes=20)
-    print(f"{ppg}: {evaluation.mean_return:.1f} +- {evaluation.std_return:.1f} over 20 episodes")
-    print(f"kept in {ppg.run_dir}")
-
+from reference_run import main
 
 if __name__ == "__main__":
-    main()
+    main("ppg/cartpole", __doc__)

@@ -1,23 +1,6 @@
-"""TD3 on Pendulum-v1: the packaged preset, trained and evaluated."""
+"""TD3 on Pendulum-v1: train the packaged preset and evaluate the agent."""
 
-from __future__ import annotations
-
-import argparse
-
-from rl_training import TD3
-
-
-def main() -> None:
-    # An option that is not given is not set either: the preset's value holds.
-    parser = argparse.ArgumentParser(description=__doc__, argument_default=argparse.SUPPRESS)
-    parser.add_argument("--total-timesteps", type=int)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--output-dir")
-    td3 = TD3(preset="td3/pendulum", **vars(parser.parse_args())).learn()
-    evaluation = td3.evaluate(episodes=20)
-    print(f"{td3}: {evaluation.mean_return:.1f} +- {evaluation.std_return:.1f} over 20 episodes")
-    print(f"kept in {td3.run_dir}")
-
+from reference_run import main
 
 if __name__ == "__main__":
-    main()
+    main("td3/pendulum", __doc__)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
 from pathlib import Path
 
 import pytest
 
+from reference_scripts import run_script
 from rl_training.config.loading import load_config
 from tiny_runs import ROOT
 
@@ -16,14 +15,14 @@ from tiny_runs import ROOT
 def test_script_trains_evaluates_and_says_so(
     algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = f"{algorithm}_breakout_atari_reference.py"
     steps = "64" if algorithm == "dqn" else "256"
-    monkeypatch.setattr(sys, "argv", [script, "--total-timesteps", steps, "--seed", "3", "--output-dir", str(tmp_path)])
-    runpy.run_path(str(ROOT / "examples" / script), run_name="__main__")
-    printed = capsys.readouterr().out
-    assert f"{algorithm.upper()}('ALE/Breakout-v5', seed=3, env_steps={steps}): raw score" in printed
+    options = ["--total-timesteps", steps, "--seed", "3", "--output-dir", str(tmp_path)]
+    run_script(f"{algorithm}_breakout_atari_reference.py", options, monkeypatch)
+    score, directory = capsys.readouterr().out.splitlines()
+    assert score.startswith(f"{algorithm.upper()}('ALE/Breakout-v5', seed=3, env_steps={steps}): ")
+    assert score.endswith("over 3 episodes")
     run = tmp_path / f"{algorithm}-ALE-Breakout-v5-seed3"
-    assert str(run) in printed
+    assert directory == f"run directory: {run}"
     assert load_config(run / "config.yaml").model.encoder == "nature"
 
 

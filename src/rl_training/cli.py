@@ -229,9 +229,9 @@ def predict(
     value = parse_json(obs, name)
     path = _resolve(target, output_dir, checkpoint)
 
-    from rl_training.experiment.registry import get_spec
     from rl_training.runtime import workflows
     from rl_training.runtime.agent import predict_episode
+    from rl_training.runtime.spec import get_spec
 
     with output.stdout_reserved():
         agent = workflows.agent_of(path)

@@ -9,23 +9,43 @@ import time
 
 import pytest
 
+import rl_training
 from config_cases import BASE, BUILT_IN, refused, write
-from rl_training.config.base import AlgorithmConfig, StrictModel
+from rl_training.config import algorithm_table
+from rl_training.config.algorithm_table import Algorithm
+from rl_training.config.base import AlgorithmConfig, OnPolicyConfig, ReplayConfig, StrictModel
 from rl_training.config.loading import load_config
+from rl_training.errors import ConfigError
 from rl_training.experiment import registry
+from rl_training.runtime.trainer import trainer
 
 
 @pytest.mark.parametrize("algo", BUILT_IN)
-def test_table_follows_one_naming_rule(algo):
-    entry = registry.ALGORITHMS[algo]
-    # What is spelled out in capitals stays so; a word before it is written as a word.
-    name = {"recurrent_ppo": "RecurrentPPO"}.get(algo, algo.upper())
-    room = "contrib" if algo == "recurrent_ppo" else "algorithms"
-    assert entry.config == f"rl_training.config.{algo}:{name}Config"
-    assert entry.spec == f"rl_training.runtime.{algo}_trainer:{algo.upper()}_SPEC"
-    assert entry.learner == f"rl_training.{room}.{algo}:{name}"
-    config_class = registry.get_config_class(algo)
-    assert issubclass(config_class, AlgorithmConfig) and issubclass(config_class, StrictModel)
+def test_row_leads_to_a_config_and_a_learner(algo):
+    spec, row = registry.get_spec(algo), registry.get_algorithm(algo)
+    assert (spec.name, spec.title, spec.paper, spec.actions) == (row.name, row.title, row.paper, row.actions)
+    assert spec.learner is registry.get_learner(algo) and spec.learner.__name__ == row.class_name
+    assert spec.config is registry.get_config_class(algo) and spec.config.__name__ == f"{row.class_name}Config"
+    assert issubclass(spec.config, AlgorithmConfig) and issubclass(spec.config, StrictModel)
+    assert spec.loop.__name__ == {"on-policy": "OnPolicyLoop", "replay": "ReplayLoop"}[row.loop]
+    assert issubclass(spec.config, {"on-policy": OnPolicyConfig, "replay": ReplayConfig}[row.loop])
+
+
+@pytest.mark.parametrize("algo", BUILT_IN)
+def test_trainer_refuses_the_config_of_another_algorithm(algo):
+    other = "dqn" if algo != "dqn" else "ppo"
+    with pytest.raises(ConfigError, match=rf"^algo: train_{algo} got a config of {other}; use train_{other} or "):
+        trainer(algo)(load_config({**BASE, "algo": other}))
+
+
+def test_a_script_registers_an_algorithm_of_its_own(monkeypatch):
+    monkeypatch.setattr(algorithm_table, "ALGORITHMS", dict(registry.ALGORITHMS))
+    config, learner = registry.get_config_class("td3"), registry.get_learner("td3")
+    registry.register(Algorithm("mine", "My own", "none", "replay", ("box",), config=config, learner=learner))
+    assert load_config({**BASE, "algo": "mine"}, ["tau=0.5"]).algo_kwargs.tau == 0.5
+    assert registry.get_spec("mine").learner is learner and rl_training.MINE.algorithm == "mine"
+    with pytest.raises(ConfigError, match=r"^algo: ppo is already registered, choose another name$"):
+        registry.register(Algorithm("ppo", "My own", "none", "replay", ("box",)))
 
 
 def test_unknown_algorithm_lists_all_and_the_nearest():
@@ -49,10 +69,11 @@ def test_another_package_adds_an_algorithm_by_entry_point(tmp_path, monkeypatch)
     write(
         tmp_path,
         "from rl_training.config.base import AlgorithmConfig\n"
-        "from rl_training.experiment.registry import Entry\n"
+        "from rl_training.config.algorithm_table import Algorithm\n"
         "class ExtraConfig(AlgorithmConfig):\n    boldness: int = 1\n"
         "NAME = 'extra'\n"
-        "ENTRY = Entry('extra_algorithms:ExtraConfig', 'extra_algorithms:NAME', 'extra_algorithms:NAME')\n",
+        "ENTRY = Algorithm('extra', 'Extra', 'none', 'replay', ('box',),\n"
+        "    config='extra_algorithms:ExtraConfig', learner='extra_algorithms:NAME')\n",
         "extra_algorithms.py",
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -60,7 +81,7 @@ def test_another_package_adds_an_algorithm_by_entry_point(tmp_path, monkeypatch)
     assert "extra_algorithms" not in sys.modules
     config = load_config({**BASE, "algo": "extra"}, ["boldness=3"])
     assert config.model_dump()["algo_kwargs"]["boldness"] == 3
-    assert (registry.get_spec("extra"), registry.get_learner("extra")) == ("extra", "extra")
+    assert registry.get_spec("extra").learner == registry.get_learner("extra") == "extra"
     assert "cannot be imported" in refused({**BASE, "algo": "broken"})
     assert "is not a" in refused({**BASE, "algo": "wrong"})
     monkeypatch.delitem(sys.modules, "extra_algorithms")

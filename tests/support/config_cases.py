@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from rl_training.config.algorithm_table import ALGORITHMS
 from rl_training.config.loading import load_config
 from rl_training.config.messages import sections
 from rl_training.config.train_config import TrainConfig
 from rl_training.errors import ConfigError
 
 BASE = {"algo": "ppo", "env_id": "CartPole-v1"}
-BUILT_IN = ["ppo", "a2c", "impala", "appo", "trpo", "ppg", "recurrent_ppo"]
-BUILT_IN += ["dqn", "c51", "ddpg", "d4pg", "td3", "sac", "naf", "mpo"]
+BUILT_IN = list(ALGORITHMS)
 
 
 def refused(source: Any, overrides: Any = ()) -> str:

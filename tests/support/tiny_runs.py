@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ import pytest
 from rl_training.config.base import OnPolicyConfig
 from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
-from rl_training.experiment.registry import ALGORITHMS, get_config_class, get_entry, get_spec
+from rl_training.experiment.registry import ALGORITHMS, get_algorithm, get_config_class, get_spec
+from rl_training.runtime.trainer import trainer
 from rl_training.runtime.workflows import TrainResult
 
 EVERY_ALGORITHM = pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -47,7 +47,7 @@ def env_of(algorithm: str) -> str:
 
 
 def class_name(algorithm: str) -> str:
-    return get_entry(algorithm).learner.partition(":")[2]
+    return get_algorithm(algorithm).class_name
 
 
 def tiny_settings(algorithm: str, output_dir: Path | str, **settings: Any) -> dict[str, Any]:
@@ -78,7 +78,9 @@ def managed(algorithm: str, output_dir: Path | str, env: Any = None, **settings:
 
 
 def train_function(algorithm: str) -> Any:
-    return getattr(import_module(f"rl_training.runtime.{algorithm}_trainer"), f"train_{algorithm}")
+    """`train_<name>` of its module, or one made from the table where an algorithm has no module."""
+    name = f"rl_training.runtime.{algorithm}_trainer"
+    return getattr(import_module(name), f"train_{algorithm}") if find_spec(name) else trainer(algorithm)
 
 
 def train_tiny(algorithm: str, output_dir: Path | str, **settings: Any) -> TrainResult:
@@ -90,18 +92,3 @@ def some_observations(algorithm: str, count: int = 32) -> np.ndarray:
     env = gym.make(env_of(algorithm))
     env.observation_space.seed(0)
     return np.stack([np.clip(env.observation_space.sample(), -2.0, 2.0) for _ in range(count)])
-
-
-def run_reference_script(
-    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> str:
-    """Run an example as a user would, for the few steps that the preset needs to begin learning; what it prints."""
-    # The longest name that fits: recurrent_ppo_... is not of an algorithm called recurrent.
-    algorithm = max((name for name in ALGORITHMS if script.startswith(f"{name}_")), key=len)
-    env = script.removeprefix(f"{algorithm}_").removesuffix("_reference.py")
-    preset = load_config(f"{algorithm}/{env}")
-    steps = getattr(preset.algo_kwargs, "learning_starts", 0) + 4 * getattr(preset.algo_kwargs, "train_frequency", 64)
-    options = ["--total-timesteps", str(steps), "--seed", "3", "--output-dir", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", [script, *options])
-    runpy.run_path(str(ROOT / "examples" / script), run_name="__main__")
-    return capsys.readouterr().out

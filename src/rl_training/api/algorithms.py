@@ -1,4 +1,8 @@
-"""The managed API: `PPO("CartPole-v1", seed=0).learn(50_000).evaluate()`, the same for every algorithm."""
+"""The managed API: `PPO("CartPole-v1", seed=0).learn(50_000).evaluate()`, the same for every algorithm.
+
+The classes below are written out for editors and type checkers. An algorithm that is only in the algorithm table gets
+its class from `managed_class`, under the same names.
+"""
 
 from __future__ import annotations
 
@@ -6,105 +10,79 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.api.managed import Env, ManagedAlgorithm
-from rl_training.contrib.api import RecurrentPPO as RecurrentPPO
-from rl_training.experiment.registry import get_learner
+from rl_training.config.algorithm_table import class_names, get_algorithm
 from rl_training.storage.checkpoints import read_manifest, resolve_checkpoint
 
 
-class PPO(ManagedAlgorithm):
-    """Proximal policy optimisation, for any actions (Schulman et al., 2017)."""
-
-    algorithm = "ppo"
+class PPO(ManagedAlgorithm, algorithm="ppo"): ...
 
 
-class A2C(ManagedAlgorithm):
-    """Advantage actor-critic, for any actions (Mnih et al., 2016, without its asynchrony)."""
-
-    algorithm = "a2c"
+class A2C(ManagedAlgorithm, algorithm="a2c"): ...
 
 
-class IMPALA(ManagedAlgorithm):
-    """Importance-weighted actor-learner with V-trace, for any actions (Espeholt et al., 2018)."""
-
-    algorithm = "impala"
+class IMPALA(ManagedAlgorithm, algorithm="impala"): ...
 
 
-class APPO(ManagedAlgorithm):
-    """PPO on rollouts that may be stale, with V-trace, for any actions (Petrenko et al., 2020; Luo et al., 2019)."""
-
-    algorithm = "appo"
+class APPO(ManagedAlgorithm, algorithm="appo"): ...
 
 
-class TRPO(ManagedAlgorithm):
-    """Trust region policy optimisation, for any actions (Schulman et al., 2015)."""
-
-    algorithm = "trpo"
+class TRPO(ManagedAlgorithm, algorithm="trpo"): ...
 
 
-class PPG(ManagedAlgorithm):
-    """Phasic policy gradient, for any actions (Cobbe et al., 2020)."""
-
-    algorithm = "ppg"
+class PPG(ManagedAlgorithm, algorithm="ppg"): ...
 
 
-class DQN(ManagedAlgorithm):
-    """Deep Q-network, for discrete actions (Mnih et al., 2015); double, dueling, n-step and priorities by option."""
-
-    algorithm = "dqn"
+class DQN(ManagedAlgorithm, algorithm="dqn"): ...
 
 
-class C51(ManagedAlgorithm):
-    """Q-learning on distributions of returns, for discrete actions (Bellemare et al., 2017); options as DQN's."""
-
-    algorithm = "c51"
+class C51(ManagedAlgorithm, algorithm="c51"): ...
 
 
-class DDPG(ManagedAlgorithm):
-    """Deep deterministic policy gradient, for continuous actions (Lillicrap et al., 2016)."""
-
-    algorithm = "ddpg"
+class DDPG(ManagedAlgorithm, algorithm="ddpg"): ...
 
 
-class D4PG(ManagedAlgorithm):
-    """DDPG with a distributional critic and n-step returns, for continuous actions (Barth-Maron et al., 2018)."""
-
-    algorithm = "d4pg"
+class D4PG(ManagedAlgorithm, algorithm="d4pg"): ...
 
 
-class TD3(ManagedAlgorithm):
-    """Twin delayed DDPG, for continuous actions (Fujimoto et al., 2018)."""
-
-    algorithm = "td3"
+class TD3(ManagedAlgorithm, algorithm="td3"): ...
 
 
-class SAC(ManagedAlgorithm):
-    """Soft actor-critic, for continuous actions (Haarnoja et al., 2018)."""
-
-    algorithm = "sac"
+class SAC(ManagedAlgorithm, algorithm="sac"): ...
 
 
-class NAF(ManagedAlgorithm):
-    """Normalised advantage functions: Q-learning for continuous actions (Gu et al., 2016)."""
-
-    algorithm = "naf"
+class NAF(ManagedAlgorithm, algorithm="naf"): ...
 
 
-class MPO(ManagedAlgorithm):
-    """Maximum a posteriori policy optimisation, for continuous actions (Abdolmaleki et al., 2018)."""
+class MPO(ManagedAlgorithm, algorithm="mpo"): ...
 
-    algorithm = "mpo"
+
+class RecurrentPPO(ManagedAlgorithm, algorithm="recurrent_ppo"):
+    """PPO with a memory, an LSTM or GRU, for any actions and for partially observable environments.
+
+    `predict(observation, state=state, episode_start=...)` takes and returns the memory; None is an empty one.
+    """
+
+
+_CLASSES: dict[str, type[ManagedAlgorithm]] = {
+    known.algorithm: known for known in ManagedAlgorithm.__subclasses__() if known.__module__.startswith("rl_training.")
+}
 
 
 def managed_class(algorithm: str) -> type[ManagedAlgorithm]:
-    """The class of an algorithm; one that another package registered without a class gets a plain one."""
-    for known in ManagedAlgorithm.__subclasses__():
-        if getattr(known, "algorithm", None) == algorithm:
-            return known
-    learner = get_learner(algorithm)
-    return type(learner.__name__, (ManagedAlgorithm,), {"algorithm": algorithm, "__doc__": learner.__doc__})
+    """The class of an algorithm; one that has none yet gets it here."""
+    if algorithm not in _CLASSES:
+        name = get_algorithm(algorithm).class_name
+        _CLASSES[algorithm] = type(name, (ManagedAlgorithm,), {"__module__": __name__}, algorithm=algorithm)
+    return _CLASSES[algorithm]
 
 
 def load(path: str | Path, env: Env | None = None, **options: Any) -> ManagedAlgorithm:
-    """`PPO.load`, `DQN.load`, ...: of the class that the checkpoint was made by. Options as in there."""
-    found = resolve_checkpoint(path, options.get("output_dir", "runs"), segments="skip")
-    return managed_class(read_manifest(found).algorithm).load(path, env, **options)
+    """Load a saved agent or a run with the class of its algorithm; options as in `ManagedAlgorithm.load`."""
+    checkpoint = resolve_checkpoint(path, options.get("output_dir", "runs"), segments="skip")
+    return managed_class(read_manifest(checkpoint).algorithm).load(path, env, **options)
+
+
+def __getattr__(name: str) -> type[ManagedAlgorithm]:
+    if name in class_names():
+        return managed_class(class_names()[name])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

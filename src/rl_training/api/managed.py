@@ -12,15 +12,16 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rl_training.algorithms.common.streams import Streams
+from rl_training.config.algorithm_table import get_algorithm
 from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.factory import backend_for_another_env, make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvError
-from rl_training.experiment.registry import get_entry, get_spec
 from rl_training.playback.player import Recording, record_episode
 from rl_training.runtime.agent import CALLABLE_PREFIX, Agent, keywords_for_another_env
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult
+from rl_training.runtime.spec import get_spec
 from rl_training.runtime.threads import limited_threads
 from rl_training.runtime.workflows import Callback, TrainResult, resume, train
 from rl_training.storage.checkpoints import Checkpoint, load_checkpoint, resolve_checkpoint, save_checkpoint
@@ -48,6 +49,13 @@ class ManagedAlgorithm:
     env_steps: int
     run_dir: Path | None
     result: TrainResult | None  # of the last `learn`
+
+    def __init_subclass__(cls, *, algorithm: str | None = None) -> None:
+        if algorithm is None:  # a user's own subclass of PPO, say
+            return
+        cls.algorithm, row = algorithm, get_algorithm(algorithm)
+        if cls.__doc__ is None:
+            cls.__doc__ = f"{row.title}, for {', '.join(row.action_names)} actions ({row.paper})."
 
     def __init__(
         self,
@@ -268,7 +276,7 @@ class ManagedAlgorithm:
 
 
 def _class_name(algorithm: str) -> str:
-    return get_entry(algorithm).learner.partition(":")[2]
+    return get_algorithm(algorithm).class_name
 
 
 def _name_of(env: Env) -> str:

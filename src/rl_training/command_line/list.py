@@ -17,14 +17,12 @@ lists = typer.Typer(no_args_is_help=True, help="Show algorithms, configs, runs, 
 @lists.command()
 def algorithms(as_json: Json = False) -> None:
     """Algorithms, the actions they take, and their papers."""
-    from rl_training.experiment.registry import algorithm_names, get_spec
-    from rl_training.runtime.spec import SPACE_NAMES
+    from rl_training.config.algorithm_table import algorithm_names, get_algorithm
 
-    rows = []
-    for name in algorithm_names():
-        spec = get_spec(name)
-        actions = [SPACE_NAMES[kind] for kind in spec.actions]
-        rows.append({"name": name, "title": spec.title, "actions": actions, "paper": spec.paper})
+    rows = [
+        {"name": row.name, "title": row.title, "actions": row.action_names, "paper": row.paper}
+        for row in map(get_algorithm, algorithm_names())
+    ]
     if as_json:
         print_json(rows)
         return
@@ -80,10 +78,10 @@ def settings(
     as_json: Json = False,
 ) -> None:
     """Every setting of a run with this algorithm: what it takes, its default and its meaning."""
+    from rl_training.config.algorithm_table import get_algorithm
     from rl_training.config.loading import describe_config
-    from rl_training.experiment.registry import get_entry
 
-    get_entry(algo)
+    get_algorithm(algo)
     rows = describe_config(algo)
     if as_json:
         print_json([row._asdict() for row in rows])

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from rl_training.config.algorithm_table import ALGORITHMS, get_config_class
 from rl_training.config.base import AlgorithmConfig, Schedule, Within
 from rl_training.errors import ConfigError
-from rl_training.experiment.registry import ALGORITHMS, get_config_class
 
 LONGEST_VALUE = 60
 LONGEST_DESCRIPTION = 90

@@ -17,11 +17,11 @@ from pydantic import (
 from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import PydanticCustomError
 
+from rl_training.config.algorithm_table import get_config_class
 from rl_training.config.base import AlgorithmConfig, PositiveInteger, StrictModel
 from rl_training.config.messages import as_config_error
 from rl_training.config.pixels import pixel_options
 from rl_training.errors import ConfigError
-from rl_training.experiment.registry import get_config_class
 
 
 class ModelConfig(StrictModel):

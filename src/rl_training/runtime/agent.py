@@ -12,12 +12,12 @@ import torch
 
 from rl_training.algorithms.common.learner import Learner
 from rl_training.algorithms.common.streams import Streams
+from rl_training.config.algorithm_table import get_learner
 from rl_training.config.pixels import kept_for_another_env
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.factory import make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvError, RLTrainingError
-from rl_training.experiment.registry import get_spec
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
 from rl_training.storage.checkpoints import Checkpoint
 from rl_training.storage.durable_files import one_line
@@ -60,7 +60,7 @@ def load_agent(checkpoint: Checkpoint) -> Agent:
         config = config.model_copy(update={"device": "cpu"})
     try:
         spaces = Spaces.from_json(checkpoint.state["spaces"])
-        learner = get_spec(checkpoint.algorithm).learner(spaces, config, Streams(config.seed))
+        learner = get_learner(checkpoint.algorithm)(spaces, config, Streams(config.seed))
         restore_learner(learner, checkpoint)
         # Exploration schedules go by it: an agent asked for random actions explores as it did when it was saved.
         learner.env_steps = checkpoint.env_steps

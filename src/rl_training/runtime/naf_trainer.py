@@ -1,27 +1,5 @@
-"""NAF entry point. The algorithm is algorithms/naf.py; the loop is runtime/loops.py."""
+"""`train_naf`: the algorithm is in algorithms/naf.py, the loop in runtime/loops.py."""
 
-from __future__ import annotations
+from rl_training.runtime.trainer import trainer
 
-from typing import Any
-
-from rl_training.algorithms.naf import NAF
-from rl_training.config.naf import NAFConfig
-from rl_training.config.train_config import TrainConfig
-from rl_training.runtime.loops import ReplayLoop
-from rl_training.runtime.spec import CONTINUOUS, AlgorithmSpec
-from rl_training.runtime.workflows import TrainResult, train
-
-NAF_SPEC = AlgorithmSpec(
-    name="naf",
-    title="Normalised advantage functions",
-    paper="arXiv:1603.00748",
-    config=NAFConfig,
-    learner=NAF,
-    loop=ReplayLoop,
-    actions=CONTINUOUS,
-)
-
-
-def train_naf(config: TrainConfig, **options: Any) -> TrainResult:
-    """Train NAF; options as in `workflows.train`."""
-    return train(config, **options)
+train_naf = trainer("naf")

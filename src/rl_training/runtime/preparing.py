@@ -17,10 +17,10 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.factory import backend_of, make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError
-from rl_training.experiment.registry import get_spec
 from rl_training.runtime.agent import CALLABLE_PREFIX
 from rl_training.runtime.compile_setting import resolve_compile
 from rl_training.runtime.loops import Loop
+from rl_training.runtime.spec import get_spec
 from rl_training.runtime.threads import resolve_threads
 
 EnvMaker = Callable[[], gym.Env[Any, Any]]

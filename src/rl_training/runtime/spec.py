@@ -1,28 +1,27 @@
-"""The record that ties an algorithm's parts together."""
+"""An algorithm's row of the table, together with its classes and hooks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from rl_training.algorithms.common.learner import Learner
+from rl_training.config.algorithm_table import SPACE_NAMES, ActionKind, algorithm_names, get_algorithm, resolve
 from rl_training.config.base import AlgorithmConfig
-from rl_training.envs.spaces import ActionKind, Spaces
+from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError
-from rl_training.experiment.registry import algorithm_names, get_spec
-from rl_training.runtime.agent import evaluate_agent, load_agent, predict
-from rl_training.runtime.loops import Loop
+from rl_training.runtime.agent import Agent, evaluate_agent, load_agent, predict
+from rl_training.runtime.evaluation import EvalResult
+from rl_training.runtime.loops import Loop, OnPolicyLoop, ReplayLoop
+from rl_training.storage.checkpoints import Checkpoint
 
-DISCRETE: tuple[ActionKind, ...] = ("discrete",)
-CONTINUOUS: tuple[ActionKind, ...] = ("box",)
-EVERY_ACTION: tuple[ActionKind, ...] = ("discrete", "multi_discrete", "multi_binary", "box")
-
-SPACE_NAMES = {"discrete": "Discrete", "multi_discrete": "MultiDiscrete", "multi_binary": "MultiBinary", "box": "Box"}
+LOOPS: dict[str, type[Loop]] = {"on-policy": OnPolicyLoop, "replay": ReplayLoop}
 
 
 @dataclass(frozen=True)
 class AlgorithmSpec:
-    """Name, parts and hooks of one algorithm; declared in `runtime/<name>_trainer.py`."""
+    """Name, classes and hooks of one algorithm."""
 
     name: str
     title: str
@@ -31,28 +30,42 @@ class AlgorithmSpec:
     learner: type[Learner]
     loop: type[Loop]
     actions: tuple[ActionKind, ...]
-    load: Any = field(default=load_agent)
-    evaluate: Any = field(default=evaluate_agent)
-    predict: Any = field(default=predict)
+    load: Callable[[Checkpoint], Agent] = load_agent
+    evaluate: Callable[..., EvalResult] = evaluate_agent
+    predict: Callable[..., tuple[Any, Any]] = predict
 
     def check_spaces(self, spaces: Spaces, env_id: str) -> None:
-        """Refuse an env whose spaces this algorithm cannot take, and name the way out."""
+        """Refuse an environment whose spaces this algorithm cannot handle, and name the way out."""
         if len(spaces.observation_shape) > 1 and "discrete" not in self.actions:
             raise EnvError(
-                f"{env_id} shows images {spaces.observation_shape}, and {self.name} takes vectors: "
+                f"{env_id} has image observations {spaces.observation_shape}, and {self.name} takes vectors: "
                 f"flatten them with gymnasium.wrappers.FlattenObservation"
             )
         if (env_id.startswith("ALE/") or "NoFrameskip-v" in env_id) and spaces.observation_shape[-1:] == (3,):
             raise EnvError(
-                f"{env_id} shows raw frames {spaces.observation_shape}, which nobody learns from: "
+                f"{env_id} has raw Atari frames {spaces.observation_shape}, which are not supported: "
                 f"set env_kwargs.atari=true, or env_kwargs.image"
             )
         kind = spaces.action_kind
         if kind in self.actions:
             return
-        others = [name for name in algorithm_names() if kind in get_spec(name).actions]
-        takes = " and ".join(SPACE_NAMES[action] for action in self.actions)
+        others = [name for name in algorithm_names() if kind in get_algorithm(name).actions]
+        accepted = " and ".join(SPACE_NAMES[action] for action in self.actions)
         raise EnvError(
-            f"{self.name} takes {takes} actions, but {env_id} has {SPACE_NAMES[kind]}: "
+            f"{self.name} takes {accepted} actions, but {env_id} has {SPACE_NAMES[kind]}: "
             f"use {', '.join(others) or 'another env'}"
         )
+
+
+def get_spec(name: str) -> AlgorithmSpec:
+    """The spec of an algorithm; its classes are imported here."""
+    row = get_algorithm(name)
+    return AlgorithmSpec(
+        name=row.name,
+        title=row.title,
+        paper=row.paper,
+        config=resolve(row.config),
+        learner=resolve(row.learner),
+        loop=LOOPS[row.loop],
+        actions=row.actions,
+    )

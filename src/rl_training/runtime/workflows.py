@@ -21,7 +21,6 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.factory import backend_for_another_env, make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvError
-from rl_training.experiment.registry import get_spec
 from rl_training.runtime.advice import Adviser
 from rl_training.runtime.agent import Agent, keywords_for_another_env, stored_config
 from rl_training.runtime.compile_setting import compile_setting_on_resume
@@ -39,6 +38,7 @@ from rl_training.runtime.preparing import (
     training_envs,
 )
 from rl_training.runtime.run_saver import RunSaver
+from rl_training.runtime.spec import get_spec
 from rl_training.runtime.stop_signals import StopSignals
 from rl_training.runtime.threads import limited_threads
 from rl_training.runtime.train_result import TrainResult

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rl_training.config.algorithm_table import ALGORITHMS
 from rl_training.errors import ConfigError
-from rl_training.experiment.registry import ALGORITHMS
 from rl_training.zoo.curves import Curve, on_grid
 from rl_training.zoo.manifest import Entry
 from rl_training.zoo.published import PublishedCurve

@@ -8,9 +8,9 @@ from rl_training.algorithms.common.streams import Streams
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.factory import make_env
 from rl_training.envs.spaces import Spaces
-from rl_training.experiment.registry import get_spec
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.evaluation import evaluate
+from rl_training.runtime.spec import get_spec
 
 AGENTS, EPISODES = 5, 5
 

@@ -1,0 +1,154 @@
+"""The one declaration of each algorithm: a row that says its name, title, paper, loop and actions.
+
+Everything else follows from the row: the address of the config class and of the learner, the exports of `rl_training`,
+`rl_training.api` and `rl_training.algorithms`, `train_<name>`, `rl-training list algorithms` and the table in the
+README. This module imports neither torch nor gymnasium; a part is imported when it is first used.
+
+Another package adds an algorithm with an entry point in the group `rl_training.algorithms` whose object is an
+`Algorithm`. A script adds one with `register`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Literal
+
+from rl_training.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_training.config.base import AlgorithmConfig
+
+ENTRY_POINT_GROUP = "rl_training.algorithms"
+
+LoopKind = Literal["on-policy", "replay"]
+ActionKind = Literal["discrete", "multi_discrete", "multi_binary", "box"]
+
+SPACE_NAMES: dict[ActionKind, str] = {
+    "discrete": "Discrete",
+    "multi_discrete": "MultiDiscrete",
+    "multi_binary": "MultiBinary",
+    "box": "Box",
+}
+DISCRETE: tuple[ActionKind, ...] = ("discrete",)
+CONTINUOUS: tuple[ActionKind, ...] = ("box",)
+EVERY_ACTION: tuple[ActionKind, ...] = tuple(SPACE_NAMES)
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One row of the table.
+
+    `config` and `learner` are addresses, `module:attribute`, or classes. Without them the algorithm `x` has its config
+    in `rl_training/config/x.py` (class `XConfig`) and its learner in `rl_training/algorithms/x.py` (class `X`).
+    """
+
+    name: str
+    title: str
+    paper: str
+    loop: LoopKind
+    actions: tuple[ActionKind, ...]
+    class_name: str = ""
+    room: str = "algorithms"
+    config: str | type[Any] = ""
+    learner: str | type[Any] = ""
+
+    def __post_init__(self) -> None:
+        derived = {
+            "class_name": self.name.upper(),
+            "config": f"rl_training.config.{self.name}:{self.class_name or self.name.upper()}Config",
+            "learner": f"rl_training.{self.room}.{self.name}:{self.class_name or self.name.upper()}",
+        }
+        for field, value in derived.items():
+            if not getattr(self, field):
+                object.__setattr__(self, field, value)
+
+    @property
+    def action_names(self) -> list[str]:
+        """The action spaces it takes, as Gymnasium calls them."""
+        return [SPACE_NAMES[kind] for kind in self.actions]
+
+
+# fmt: off
+_ROWS = (
+    Algorithm("ppo", "Proximal policy optimization", "arXiv:1707.06347", "on-policy", EVERY_ACTION),
+    Algorithm("a2c", "Advantage actor-critic", "arXiv:1602.01783", "on-policy", EVERY_ACTION),
+    Algorithm("impala", "Importance-weighted actor-learner (V-trace)", "arXiv:1802.01561", "on-policy", EVERY_ACTION),
+    Algorithm("appo", "Asynchronous PPO (V-trace; synchronous so far)", "arXiv:2006.11751", "on-policy", EVERY_ACTION),
+    Algorithm("trpo", "Trust region policy optimization", "arXiv:1502.05477", "on-policy", EVERY_ACTION),
+    Algorithm("ppg", "Phasic policy gradient", "arXiv:2009.04416", "on-policy", EVERY_ACTION),
+    Algorithm("recurrent_ppo", "Recurrent PPO (LSTM, GRU)", "arXiv:1707.06347", "on-policy", EVERY_ACTION,
+              class_name="RecurrentPPO", room="contrib"),
+    Algorithm("dqn", "Deep Q-learning (double, dueling, n-step, prioritized)", "Nature 518 (2015)", "replay", DISCRETE),
+    Algorithm("c51", "Distributional Q-learning (and the options of DQN)", "arXiv:1707.06887", "replay", DISCRETE),
+    Algorithm("ddpg", "Deep deterministic policy gradient", "arXiv:1509.02971", "replay", CONTINUOUS),
+    Algorithm("d4pg", "Distributional deterministic policy gradient", "arXiv:1804.08617", "replay", CONTINUOUS),
+    Algorithm("td3", "Twin delayed DDPG", "arXiv:1802.09477", "replay", CONTINUOUS),
+    Algorithm("sac", "Soft actor-critic", "arXiv:1801.01290", "replay", CONTINUOUS),
+    Algorithm("naf", "Normalized advantage functions", "arXiv:1603.00748", "replay", CONTINUOUS),
+    Algorithm("mpo", "Maximum a posteriori policy optimization", "arXiv:1806.06920", "replay", CONTINUOUS),
+)
+# fmt: on
+
+ALGORITHMS: dict[str, Algorithm] = {row.name: row for row in _ROWS}
+
+
+def register(algorithm: Algorithm) -> None:
+    """Add an algorithm for this process, so that configs, `train` and the managed API know its name."""
+    if algorithm.name in algorithm_names():
+        raise ConfigError(f"algo: {algorithm.name} is already registered, choose another name", key="algo")
+    ALGORITHMS[algorithm.name] = algorithm
+
+
+def algorithm_names() -> list[str]:
+    """The algorithms of the table in its order, then those of other packages by name."""
+    others = {point.name for point in entry_points(group=ENTRY_POINT_GROUP)}
+    return [*ALGORITHMS, *sorted(others - ALGORITHMS.keys())]
+
+
+def get_algorithm(name: str) -> Algorithm:
+    """The row of an algorithm; an unknown name is a ConfigError that lists the known ones."""
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
+    for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
+        try:
+            algorithm = point.load()
+        except Exception as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            raise ConfigError(
+                f"algo: {name} of {point.value} cannot be imported ({reason}); repair or uninstall it", key="algo"
+            ) from error
+        if not isinstance(algorithm, Algorithm):
+            raise ConfigError(f"algo: {name} of {point.value} is not an {__name__}.Algorithm", key="algo")
+        return algorithm
+    names = algorithm_names()
+    nearest = difflib.get_close_matches(name.lower(), names, n=1)
+    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+    shown = "".join(character for character in name if character.isprintable())[:60]
+    raise ConfigError(f"algo: unknown algorithm {shown!r}, known are {', '.join(names)}{hint}", key="algo")
+
+
+def class_names() -> dict[str, str]:
+    """Class name -> name of every algorithm in the table: what the packages export."""
+    return {row.class_name: row.name for row in ALGORITHMS.values()}
+
+
+def get_config_class(name: str) -> type[AlgorithmConfig]:
+    """The config class of an algorithm, without importing torch."""
+    config_class: type[AlgorithmConfig] = resolve(get_algorithm(name).config)
+    return config_class
+
+
+def get_learner(name: str) -> Any:
+    """The learner class of an algorithm; importing it imports torch."""
+    return resolve(get_algorithm(name).learner)
+
+
+def resolve(address: str | type[Any]) -> Any:
+    """What `module:attribute` names; a class is its own address."""
+    if not isinstance(address, str):
+        return address
+    module, _, attribute = address.partition(":")
+    return getattr(import_module(module), attribute)
