@@ -28,7 +28,7 @@ ALGORITHMS = algorithm_names()
 EVERY_KIND = [
     pytest.param(algo, continuous, id=f"{algo}-{'box' if continuous else 'discrete'}")
     for algo in ALGORITHMS
-    for continuous in (action_kinds(algo) if algo in SUBJECTS else [False])
+    for continuous in action_kinds(algo)
 ]
 DISCRETE = [algo for algo in ALGORITHMS if False in action_kinds(algo)]
 CONTINUOUS = [algo for algo in ALGORITHMS if True in action_kinds(algo)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from config_cases import BUILT_IN, OUT_OF_RANGE, every_field, place, refused
+from config_cases import BUILT_IN, every_field, out_of_range, place, refused
 from rl_training.config.base import Schedule, leaf_types
 from rl_training.config.loading import describe_config
 from rl_training.config.messages import sections
@@ -48,9 +48,11 @@ def test_out_of_range_value_of_every_number_is_refused_with_what_is_allowed(algo
     if name == "hidden_sizes":
         assert "model.hidden_sizes[1]: 0 is not valid" in refused(place(algo, section, name, [8, 0]))
         return
-    bad = OUT_OF_RANGE.get(name, [])
+    bad = out_of_range(algo, section, name)
     is_number = bool(accepted & {int, float, Schedule})
-    assert is_number == (bool(bad) or name in UNBOUNDED), f"{name} has no row in the table of this test"
+    assert is_number == (bool(bad) or name in UNBOUNDED), (
+        f"{name} has no bounds: declare them (ge, gt, le, lt), or add it to UNBOUNDED"
+    )
     dotted = f"{section}.{name}" if section else name
     for value in bad:
         message = refused(place(algo, section, name, value))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rl_training.config.algorithm_table import ALGORITHMS
+from rl_training.config.base import leaf_types
 from rl_training.config.loading import load_config
 from rl_training.config.messages import sections
 from rl_training.config.train_config import TrainConfig
@@ -114,6 +115,20 @@ OUT_OF_RANGE: dict[str, list[float]] = {
     "memory_layers": [0],
     "sequence_length": [0],
 }
+
+
+def out_of_range(algo: str, section: str, name: str) -> list[float]:
+    """Values that the field must refuse: those of the table, else some just beyond its declared bounds."""
+    if name in OUT_OF_RANGE:
+        return OUT_OF_RANGE[name]
+    field = sections(TrainConfig, algo)[section].model_fields[name]
+    whole = int in leaf_types(field.annotation)
+    return [
+        bound + sign * ((1 if whole else 0.01) if inclusive else 0)
+        for constraint in field.metadata
+        for attribute, sign, inclusive in (("ge", -1, True), ("gt", -1, False), ("le", 1, True), ("lt", 1, False))
+        if (bound := getattr(constraint, attribute, None)) is not None
+    ]
 
 
 def every_field() -> list[tuple[str, str, str]]:

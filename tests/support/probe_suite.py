@@ -1,9 +1,14 @@
-"""How every algorithm is put through the probe envs. A new algorithm needs one entry in `SUBJECTS`, no more."""
+"""How every algorithm is put through the probe envs.
+
+A new algorithm needs nothing here if its model is one that the library has: `subject` reads it by its model and takes
+the usual settings of its loop. An entry in `SUBJECTS` is for an algorithm that needs settings of its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -17,9 +22,18 @@ from rl_training.algorithms.common.learner import Learner
 from rl_training.algorithms.common.on_policy import PolicyBatch
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.train_config import TrainConfig
-from rl_training.envs.probes import probe_vector_env
+from rl_training.envs.probes import ConstantRewardProbe, probe_vector_env
 from rl_training.envs.spaces import Spaces
-from rl_training.experiment.registry import get_spec
+from rl_training.experiment.registry import get_algorithm, get_spec
+from rl_training.models.mlp_actor_critic import MLPActorCritic
+from rl_training.models.mlp_c51 import MLPC51Network
+from rl_training.models.mlp_continuous import MLPDeterministicActorCritic, MLPSquashedGaussianActorCritic
+from rl_training.models.mlp_d4pg import MLPD4PGModel
+from rl_training.models.mlp_mpo import MLPMPOModel
+from rl_training.models.mlp_naf import MLPNAFModel
+from rl_training.models.mlp_ppg import MLPPPGModel
+from rl_training.models.mlp_q import MLPQNetwork
+from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
 from rl_training.runtime.loops import Loop
 from rl_training.runtime.threads import limited_threads
 
@@ -325,10 +339,48 @@ def action_kinds(algo: str) -> list[bool]:
     return [continuous for kind, continuous in (("discrete", False), ("box", True)) if kind in kinds]
 
 
+READERS: dict[type, type[Reader]] = {
+    MLPActorCritic: ActorCriticReader,
+    MLPPPGModel: ActorCriticReader,
+    LSTMActorCritic: RecurrentReader,
+    MLPQNetwork: QNetworkReader,
+    MLPC51Network: CategoricalReader,
+    MLPDeterministicActorCritic: DeterministicReader,
+    MLPD4PGModel: CategoricalActorReader,
+    MLPSquashedGaussianActorCritic: SoftReader,
+    MLPNAFModel: ParabolaReader,
+    MLPMPOModel: SampledReader,
+}
+USUAL: dict[str, Mapping[str, Any]] = {
+    "on-policy": {"num_steps": 16, "minibatch_size": 32, "update_epochs": 4, "learning_rate": 1e-2},
+    "replay": _replay(
+        learning_rate=5e-3,
+        actor_learning_rate=3e-3,
+        critic_learning_rate=1e-2,
+        tau=0.1,
+        exploration=1.0,
+        max_grad_norm=None,
+        **ATOMS,
+    ),
+}
+
+
+@cache
 def subject(algo: str) -> Subject:
-    if algo not in SUBJECTS:
-        pytest.fail(f"{algo} is registered but has no entry in probe_suite.SUBJECTS: it was never probed")
-    return SUBJECTS[algo]
+    """The entry of an algorithm, or the usual settings of its loop and the reader of its model."""
+    if algo in SUBJECTS:
+        return SUBJECTS[algo]
+    row, spec = get_algorithm(algo), get_spec(algo)
+    config = TrainConfig(algo=algo, env_id="probe")
+    env = ConstantRewardProbe(continuous=action_kinds(algo)[0])
+    learner = spec.learner(Spaces(env.observation_space, env.action_space), config, Streams(0))
+    if type(learner.model) not in READERS:
+        pytest.fail(
+            f"{algo} has a new model, {type(learner.model).__name__}: add a reader of it to probe_suite.READERS"
+        )
+    settings = {name: value for name, value in USUAL[row.loop].items() if name in spec.config.model_fields}
+    model = {"activation": "relu"} if "box" in row.actions and row.loop == "replay" else {"initial_log_std": -0.7}
+    return Subject(READERS[type(learner.model)](), settings, 3500 if row.loop == "on-policy" else 750, model=model)
 
 
 def build_loop(

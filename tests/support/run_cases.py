@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from rl_training.config.algorithm_table import ALGORITHMS, get_algorithm, get_config_class
 from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.runtime.loops import Progress
@@ -284,6 +285,23 @@ CASES: dict[str, Case] = {
         "mpo", "Pendulum-v1", steps=100, model=NORMALIZED, settings={**REPLAY, **PRIORITIES, "num_action_samples": 4}
     ),
 }
+
+
+def usual_cases(algo: str) -> dict[str, Case]:
+    """Cases for an algorithm that has none above: one for each kind of action, with everything it can be given."""
+    fields, row = get_config_class(algo).model_fields, get_algorithm(algo)
+    offered = {**REPLAY, **PRIORITIES} if row.loop == "replay" else {**ROLLOUT, "normalize_rewards": True}
+    settings = {name: value for name, value in offered.items() if name in fields}
+    envs = {"discrete": "CartPole-v1", "box": "Pendulum-v1"}
+    return {
+        f"{algo}, {kind}": Case(algo, envs[kind], steps=100, num_envs=2, model=NORMALIZED, settings=settings)
+        for kind in row.actions
+        if kind in envs
+    }
+
+
+for _algo in set(ALGORITHMS) - {case.algo for case in CASES.values()}:
+    CASES |= usual_cases(_algo)
 
 
 def stop_at(env_steps: int) -> Callable[[Progress], bool]:
