@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from rl_training.config.base import ReplayConfig
-from rl_training.experiment.registry import ALGORITHMS, get_config_class, get_entry, get_spec
+from rl_training.experiment.registry import ALGORITHMS, get_algorithm, get_config_class, get_spec
 
 SOURCEBOOK = Path("docs") / "plans" / "2026-03-12-rl-yearly-sourcebook-design.md"
 BATCH_PLAN = Path("docs") / "plans" / "2026-03-13-yearly-gap-batch-naf-mpo.md"
@@ -125,4 +125,4 @@ def test_algorithm_table_of_the_readme_is_the_registry(project_root: Path) -> No
         listed[name] = class_name
         assert loop == ("replay" if issubclass(get_config_class(name), ReplayConfig) else "on-policy"), name
         assert paper == get_spec(name).paper, name
-    assert listed == {name: get_entry(name).learner.partition(":")[2] for name in ALGORITHMS}
+    assert listed == {name: get_algorithm(name).class_name for name in ALGORITHMS}
