@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import re
 import subprocess
@@ -95,6 +96,37 @@ def test_a_short_run_says_what_auto_was_and_how_long_both_took(parts: ModuleType
     seconds = [float(text.split()[0]) for text in (auto, off)]
     assert min(seconds) > 0
     assert float(ratio) == pytest.approx(seconds[0] / seconds[1], rel=0.1)
+
+
+@pytest.fixture
+def commits(parts: ModuleType) -> ModuleType:
+    return importlib.import_module("commits")
+
+
+def test_two_commits_are_measured_once_for_each_work_of_ours(parts: ModuleType, commits: ModuleType) -> None:
+    assert commits.chosen_works("") == [name for name in parts.WORKS if not name.endswith("-sbx")]
+    assert commits.chosen_works("breakout") == ["ppo-atari", "dqn-atari"]
+    assert commits.chosen_works("no such row") == []
+
+
+@pytest.mark.parametrize(("new", "verdict"), [([98.0, 300.0, 96.0], "within 3 %"), ([96.9, 96.9, 200.0], "SLOWER")])
+def test_the_median_of_the_pairs_decides_which_commit_is_slower(
+    new: list[float], verdict: str, commits: ModuleType
+) -> None:
+    row = commits.Row("a work", [100.0, 100.0, 100.0], new)
+    assert row.is_slower == (verdict == "SLOWER")
+    spread = f"({min(new) / 100:.3f} .. {max(new) / 100:.3f})"
+    assert str(row) == f"| a work | 100 | {sorted(new)[1]:,.0f} | {sorted(new)[1] / 100:.3f} {spread} | {verdict} |"
+
+
+def test_both_commits_are_measured_with_a_worker_of_their_own(
+    parts: ModuleType, commits: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = parts.WORKS["a2c"]
+    monkeypatch.setitem(parts.WORKS, "a2c", dataclasses.replace(work, ours=work.ours | {"compile": "off"}))
+    row = commits.measure("a2c", [BENCHMARKS.parent, BENCHMARKS.parent], pairs=2, window=0.05)
+    assert row.title == work.title and len(row.old) == len(row.new) == 2
+    assert min(*row.old, *row.new) > 0
 
 
 def test_without_the_peers_it_says_how_to_get_them(tmp_path: Path) -> None:
