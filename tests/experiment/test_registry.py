@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import os
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -100,13 +99,12 @@ def test_a_bad_preset_is_refused_within_a_second_and_without_torch_or_gymnasium(
         "except ConfigError as error: print(error)\n"
         "print([name for name in ('torch', 'gymnasium') if name in sys.modules])\n"
     )
-    durations = [math.inf]
-    # The quickest of a few: another process on the same machine must not fail this.
-    while min(durations) >= 1.0 and len(durations) <= 8:
-        start = time.perf_counter()
-        done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
-        durations.append(time.perf_counter() - start)
+    before = os.times()
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    after = os.times()
+    # Processor time: what else the machine is doing does not matter.
+    seconds = after.children_user + after.children_system - before.children_user - before.children_system
     message, imported = done.stdout.splitlines()
     assert "did you mean algo_kwargs.learning_rate?" in message
     assert imported == "[]"
-    assert min(durations) < 1.0
+    assert seconds < 1.0
