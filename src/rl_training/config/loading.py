@@ -17,6 +17,8 @@ from rl_training.config.messages import ConfigRow, config_rows, printable, secti
 from rl_training.config.train_config import TrainConfig
 from rl_training.config.yaml_text import Document
 from rl_training.errors import ConfigError
+from rl_training.storage.durable_files import atomic_write_text
+from rl_training.text import clean_text
 
 SUFFIXES = (".yaml", ".yml")
 # Mappings that an override adds to; any other value, a schedule too, is replaced as a whole.
@@ -53,15 +55,12 @@ def list_presets() -> list[str]:
 
 
 def save_config(config: TrainConfig, path: str | Path) -> None:
-    """Write every resolved value, in the order of the fields; the file is replaced whole or not at all."""
-    path = Path(path)
-    temporary = path.with_name(path.name + ".tmp")
+    """Write every resolved value in field order, durably: the file is replaced completely or not at all."""
     try:
-        temporary.write_text(yaml_text.dump(config.model_dump(mode="json")), encoding="utf-8")
-        os.replace(temporary, path)
+        atomic_write_text(path, yaml_text.dump(config.model_dump(mode="json")))
     except OSError as error:
         raise ConfigError(
-            f"{path}: cannot be written ({error.strerror}); free space there, or choose another output_dir"
+            f"{path}: cannot be written ({error.strerror}); free some space or choose another output_dir"
         ) from None
 
 
@@ -91,7 +90,7 @@ def _read(source: str | Path | Mapping[str, Any] | TrainConfig) -> tuple[str | N
 
 def shown_path(text: str) -> str:
     """A path is cut at its beginning: the name of the file is what tells it apart."""
-    text = "".join(character for character in text if character.isprintable())
+    text = clean_text(text, limit=None)
     return text if len(text) <= LONGEST_PATH else "..." + text[-LONGEST_PATH:]
 
 

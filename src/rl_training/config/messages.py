@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from rl_training.config.base import AlgorithmConfig, Schedule, Within
 from rl_training.errors import ConfigError
 from rl_training.experiment.registry import ALGORITHMS, get_config_class
+from rl_training.text import clean_text
 
 LONGEST_VALUE = 60
 LONGEST_DESCRIPTION = 90
@@ -40,8 +41,7 @@ class ConfigRow(NamedTuple):
 
 def printable(value: Any, quoted: bool = True) -> str:
     """A value from outside, as YAML would have it and safe to print: no control characters, shortened."""
-    text = "".join(character for character in _word(value) if character.isprintable())
-    text = text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
+    text = clean_text(_word(value), LONGEST_VALUE)
     return repr(text) if quoted and isinstance(value, str) else text
 
 

@@ -15,9 +15,11 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from rl_training.errors import ConfigError
+from rl_training.text import one_line
 
 LARGEST_FILE = 1_000_000
 DEEPEST_NESTING = 20
+LONGEST_PROBLEM = 100
 
 INTEGER = "tag:yaml.org,2002:int"
 FLOAT = "tag:yaml.org,2002:float"
@@ -120,7 +122,7 @@ def parse(text: str, name: str, show_line: bool = True) -> Document:
         problem = error.problem or error.context or "not valid YAML"
         if problem.startswith("but "):
             problem = f"{error.context}, {problem}"
-        raise ConfigError(f"{name}{where}: {_one_line(problem)}") from error
+        raise ConfigError(f"{name}{where}: {one_line(problem, LONGEST_PROBLEM)}") from error
     except yaml.reader.ReaderError as error:
         line = text[: int(error.position)].count("\n") + 1
         where = f", line {line}" if show_line else ""
@@ -144,7 +146,7 @@ def _build(node: Node, key: str, lines: dict[str, int]) -> Any:
         if not isinstance(name, str):
             raise _Problem("keys must be text (quote it if it is meant)", key_node.start_mark)
         if name in result:
-            raise _Problem(f"key {_one_line(name)!r} appears twice", key_node.start_mark)
+            raise _Problem(f"key {one_line(name, LONGEST_PROBLEM)!r} appears twice", key_node.start_mark)
         dotted = f"{key}.{name}" if key else name
         lines[dotted] = key_node.start_mark.line + 1
         result[name] = _build(value_node, dotted, lines)
@@ -165,7 +167,3 @@ def _scalar(node: ScalarNode) -> Any:
             raise _Problem("the number is too large", node.start_mark)
         return number
     return text
-
-
-def _one_line(text: str) -> str:
-    return "".join(character for character in " ".join(text.split()) if character.isprintable())[:100]

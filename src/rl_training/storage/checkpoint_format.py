@@ -19,8 +19,8 @@ from rl_training.storage.durable_files import (
     crash_point,
     encode_json,
     file_record,
+    free_name,
     make_directory,
-    one_line,
     read_json,
     release_temporary,
     remove_leftovers,
@@ -33,6 +33,7 @@ from rl_training.storage.fingerprint import fingerprint
 from rl_training.storage.replay_segments import SegmentRef, segment_path
 from rl_training.storage.state_tree import flatten_state, to_numpy, unflatten_state
 from rl_training.storage.tensor_files import read_arrays, write_arrays
+from rl_training.text import one_line
 
 SCHEMA = 1
 FORMAT = "rl_training checkpoint"
@@ -73,42 +74,13 @@ class Manifest:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """A loaded checkpoint; `skipped` names newer ones that were passed over, with the reason."""
+class Checkpoint(Manifest):
+    """A loaded checkpoint: its manifest with its content. `skipped` says why newer checkpoints were passed over."""
 
     path: Path
-    manifest: Manifest
     config: dict[str, Any]
     state: dict[str, Any]
     skipped: list[str] = field(default_factory=list)
-
-    @property
-    def algorithm(self) -> str:
-        return self.manifest.algorithm
-
-    @property
-    def env_steps(self) -> int:
-        return self.manifest.env_steps
-
-    @property
-    def number(self) -> int:
-        return self.manifest.number
-
-    @property
-    def kind(self) -> Kind:
-        return self.manifest.kind
-
-    @property
-    def exact(self) -> bool:
-        return self.manifest.exact
-
-    @property
-    def fingerprint(self) -> dict[str, Any]:
-        return self.manifest.fingerprint
-
-    @property
-    def segments(self) -> list[SegmentRef]:
-        return self.manifest.segments
 
 
 def save_checkpoint(
@@ -198,11 +170,8 @@ def _move_into_place(temporary: Path, directory: Path, replace: bool) -> Path:
         finally:
             release_temporary(trash)
         return directory
-    final, attempt = directory, 0
-    # Renaming onto an empty directory succeeds on POSIX, so the name has to be free beforehand.
-    while os.path.lexists(final):
-        attempt += 1
-        final = directory.with_name(f"{directory.name}-{attempt}")
+    # Renaming onto an empty directory succeeds on POSIX, so the name must be free beforehand.
+    final = free_name(directory, first=1)
     os.rename(temporary, final)
     return final
 
@@ -278,7 +247,7 @@ def load_checkpoint(directory: str | Path) -> Checkpoint:
         raise CheckpointError(f"{directory / FILES[1]}: not a stored state ({one_line(error)})") from None
     if not isinstance(config, dict) or not isinstance(state, dict):
         raise CheckpointError(f"{directory}: config and state have to be JSON objects")
-    return Checkpoint(path=directory, manifest=manifest, config=config, state=state)
+    return Checkpoint(**vars(manifest), path=directory, config=config, state=state)
 
 
 def replay_directory(checkpoint: Path) -> Path:

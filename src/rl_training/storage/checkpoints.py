@@ -26,7 +26,7 @@ from rl_training.storage.checkpoint_format import (
     save_checkpoint,
     verify_checkpoint,
 )
-from rl_training.storage.durable_files import crash_point, discard, one_line, remove_leftovers
+from rl_training.storage.durable_files import crash_point, discard, remove_leftovers
 from rl_training.storage.fingerprint import fingerprint, fingerprint_differences
 from rl_training.storage.replay_segments import (
     SegmentRef,
@@ -35,6 +35,7 @@ from rl_training.storage.replay_segments import (
     write_segment,
 )
 from rl_training.storage.run_directory import is_run_directory, list_runs
+from rl_training.text import one_line
 
 __all__ = [
     "SCHEMA",
@@ -44,6 +45,7 @@ __all__ = [
     "apply_retention",
     "best_checkpoint",
     "checkpoint_path",
+    "checkpoint_steps",
     "crash_point",
     "fingerprint",
     "fingerprint_differences",
@@ -69,6 +71,11 @@ def checkpoint_path(run_dir: str | Path, kind: Kind, env_steps: int) -> Path:
     return Path(run_dir) / "checkpoints" / f"{_PREFIXES[kind]}-{env_steps:012d}"
 
 
+def checkpoint_steps(path: Path) -> int:
+    """The env steps in the name of a checkpoint: 50000 for `step-000000050000`."""
+    return int(path.name.split("-")[1])
+
+
 def list_checkpoints(run_dir: str | Path, kind: Kind | None = None) -> list[Path]:
     """Checkpoint directories by name, newest first, not verified; of one kind, or of both."""
     folder = Path(run_dir) / "checkpoints"
@@ -84,10 +91,6 @@ def list_checkpoints(run_dir: str | Path, kind: Kind | None = None) -> list[Path
 
 def _kind_of(path: Path) -> Kind:
     return "resume" if path.name.startswith("step-") else "agent"
-
-
-def _steps_of(path: Path) -> int:
-    return int(path.name.split("-")[1])
 
 
 def latest_checkpoint(run_dir: str | Path, *, segments: SegmentCheck = "hash") -> Checkpoint:
@@ -150,11 +153,11 @@ def _beyond(newest_first: list[Path], keep: int) -> list[Path]:
     unwanted: list[Path] = []
     good: set[int] = set()
     for path in newest_first:
-        if len(good) >= keep or _steps_of(path) in good:
+        if len(good) >= keep or checkpoint_steps(path) in good:
             unwanted.append(path)
         # The bytes of shared segments are not read again at every save: their sizes have to do.
         elif not verify_checkpoint(path, segments="size"):
-            good.add(_steps_of(path))
+            good.add(checkpoint_steps(path))
     return unwanted
 
 

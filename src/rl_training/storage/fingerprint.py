@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
-from rl_training.storage.durable_files import one_line
+from rl_training.text import one_line
 
 
 def fingerprint() -> dict[str, Any]:

@@ -16,8 +16,8 @@ from rl_training.storage.durable_files import (
     check_file,
     crash_point,
     file_record,
+    free_name,
     make_directory,
-    one_line,
     release_temporary,
     remove_leftovers,
     sync_directory,
@@ -25,6 +25,7 @@ from rl_training.storage.durable_files import (
 )
 from rl_training.storage.state_tree import ARRAY_DTYPES
 from rl_training.storage.tensor_files import read_arrays, write_arrays
+from rl_training.text import one_line
 
 SEGMENT_NAME = re.compile(r"segment-\d{12,20}-\d{12,20}(-\d{1,6})?\.safetensors")
 
@@ -68,7 +69,8 @@ def write_segment(directory: str | Path, start: int, stop: int, arrays: Mapping[
         write_arrays(temporary, arrays)
         record = file_record(temporary)
         crash_point("segment-written")
-        final = _free_name(directory, start, stop)
+        # A run that is killed between a segment and its checkpoint writes the same interval again.
+        final = free_name(directory / f"segment-{start:012d}-{stop:012d}", suffix=".safetensors", first=1)
         os.rename(temporary, final)
         crash_point("segment-renamed")
         sync_directory(directory)
@@ -82,16 +84,6 @@ def write_segment(directory: str | Path, start: int, stop: int, arrays: Mapping[
     finally:
         release_temporary(temporary)
     return SegmentRef(name=final.name, start=start, stop=stop, **record)
-
-
-def _free_name(directory: Path, start: int, stop: int) -> Path:
-    # A run that was killed between a segment and its checkpoint writes the same interval again.
-    stem = f"segment-{start:012d}-{stop:012d}"
-    for attempt in range(10**6):
-        path = directory / (f"{stem}.safetensors" if attempt == 0 else f"{stem}-{attempt}.safetensors")
-        if not os.path.lexists(path):
-            return path
-    raise CheckpointError(f"{directory}: too many replay segments named {stem}")
 
 
 def read_segment(directory: str | Path, ref: SegmentRef) -> dict[str, np.ndarray]:

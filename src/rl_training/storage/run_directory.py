@@ -17,11 +17,12 @@ from typing import Any, Literal
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.storage.durable_files import (
     atomic_write_text,
+    free_name,
     make_directory,
-    one_line,
     read_json,
     sync_directory,
 )
+from rl_training.text import one_line
 
 __all__ = [
     "RunDirectory",
@@ -154,13 +155,11 @@ def create_run_directory(
 
 
 def _make_exclusive(output_dir: Path, name: str) -> Path:
-    attempt = 1
     while True:
-        path = output_dir / (name if attempt == 1 else f"{name}-{attempt}")
+        path = free_name(output_dir / name)
         try:
             os.mkdir(path, 0o755)
-        except FileExistsError:
-            attempt += 1
+        except FileExistsError:  # another process took the name in the meantime
             continue
         return path
 

@@ -12,7 +12,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from rl_training.errors import CheckpointError
-from rl_training.storage.durable_files import one_line, regular_file_size
+from rl_training.storage.durable_files import regular_file_size
+from rl_training.text import one_line
 
 MAX_HEADER_BYTES = 8 * 2**20
 MAX_TENSORS = 20_000

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rl_training.telemetry.console_view import Snapshot, plain_line, render
-from rl_training.telemetry.metric_lines import WALL_CLOCK_FIELDS, clean_text
+from rl_training.telemetry.metric_lines import WALL_CLOCK_FIELDS
+from rl_training.text import clean_text
 
 if TYPE_CHECKING:
     from rich.live import Live

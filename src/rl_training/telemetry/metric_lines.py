@@ -6,12 +6,12 @@ import contextlib
 import json
 import math
 import sys
-import unicodedata
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rl_training.errors import CheckpointError
+from rl_training.text import clean_text
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -22,19 +22,7 @@ WALL_CLOCK_FIELDS: frozenset[str] = frozenset(
 # What happened to the run on this machine, and not in the experiment: equal runs may differ here.
 MACHINE_FIELDS = WALL_CLOCK_FIELDS | {"failed_saves", "env_restarts", "env_timeouts"}
 
-_TEXT_LIMIT = 500
-# Control, format (bidirectional overrides among them), surrogate, line and paragraph separator: each of
-# them can rewrite a terminal or break a line-based file.
-_UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-
 Line = dict[str, Any]
-
-
-def clean_text(text: str, limit: int = _TEXT_LIMIT) -> str:
-    """`text` without control characters, cut to `limit` characters."""
-    if not (text.isascii() and text.isprintable()):
-        text = "".join(letter for letter in text if unicodedata.category(letter) not in _UNSAFE_CATEGORIES)
-    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def clean_line(line: Mapping[str, Any]) -> Line:
@@ -87,12 +75,6 @@ def iterate_lines(path: Path, *, skip_damaged: bool = False) -> Iterator[Line]:
                 yield line
             elif not skip_damaged:
                 broken_at = number
-
-
-def reason(error: BaseException) -> str:
-    """The first line of an error, safe to print."""
-    text = clean_text(str(error).strip().partition("\n")[0])
-    return text or type(error).__name__
 
 
 def warn(text: str) -> None:

@@ -24,11 +24,11 @@ from rl_training.telemetry.metric_lines import (
     clean_line,
     iterate_lines,
     read_metrics,
-    reason,
     warn,
     without_wall_clock,
 )
 from rl_training.telemetry.sinks import ConsoleSink, CsvSink, Display, Sink, TensorBoardSink, WandbSink
+from rl_training.text import reason
 
 __all__ = ["WALL_CLOCK_FIELDS", "Recorder", "read_metrics", "without_wall_clock"]
 

@@ -9,14 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rl_training.errors import ConfigError
-from rl_training.telemetry.metric_lines import (
-    METRICS_FILE,
-    WALL_CLOCK_FIELDS,
-    Line,
-    iterate_lines,
-    reason,
-    warn,
-)
+from rl_training.telemetry.metric_lines import METRICS_FILE, WALL_CLOCK_FIELDS, Line, iterate_lines, warn
+from rl_training.text import reason
 
 CSV_FILE = "metrics.csv"
 TENSORBOARD_DIRECTORY = "tensorboard"
