@@ -176,7 +176,7 @@ def test_keys_that_are_not_text_are_unknown_keys():
 
 
 def test_the_description_of_the_field_explains_the_error():
-    assert "(Env steps of the whole run)" in refused({**BASE, "total_timesteps": 0})
+    assert "(Environment steps of the whole run)" in refused({**BASE, "total_timesteps": 0})
 
 
 def test_exit_codes_are_those_of_the_command_line():
