@@ -156,7 +156,7 @@ def test_a_key_in_the_wrong_place_is_pointed_to_the_right_one():
 
 
 def test_a_key_like_no_other_gets_the_list_of_its_section():
-    assert "model takes hidden_sizes, activation" in refused({**BASE, "model": {"qqq": 1}})
+    assert "model accepts hidden_sizes, activation" in refused({**BASE, "model": {"qqq": 1}})
 
 
 def test_several_errors_are_counted_by_key():

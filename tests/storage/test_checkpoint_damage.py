@@ -110,7 +110,7 @@ def test_limits_of_json_and_of_the_tensor_header(tmp_path: Path) -> None:
     assert "limit" in refusal(path)
     state.write_text("[" + ",".join(['{"a":0}'] * 300_000) + "]")
     sign_again(path)
-    assert "600000 values in JSON, the limit is 500000" in refusal(path)
+    assert "600000 values in JSON exceed the limit of 500000" in refusal(path)
     state.write_bytes(b'{"a": NaN}')
     sign_again(path)
     assert "not valid JSON" in refusal(path)
@@ -154,7 +154,7 @@ def test_a_forged_state_is_refused(tmp_path: Path, tree: Any) -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"schema": 2, "library_version": "9.0"}, r"newer rl_training \(9.0\), needs schema 2"),
+        ({"schema": 2, "library_version": "9.0"}, r"newer rl_training \(9.0\) with schema 2"),
         ({"files": {"../../secret": {"size": 1, "sha256": "0" * 64}}}, "secret|config.json"),
         ({"files": {"config.json": 1, "state.json": 1, "tensors.safetensors": 1}}, "no size"),
         ({"files": []}, "files"),

@@ -94,7 +94,7 @@ def _validated(kind: type[Options], name: str, value: Any) -> Options | None:
         problem = error.errors(include_url=False, include_context=False)[0]
         field = str(problem["loc"][0])
         if field not in kind.model_fields:
-            text = f"unknown key, {key} takes {', '.join(kind.model_fields)}"
+            text = f"unknown key, {key} accepts {', '.join(kind.model_fields)}"
         else:
             text = f"{printable(problem['input'])} is not valid, expected {describe_field(kind.model_fields[field])}"
         raise ConfigError(f"{key}.{printable(field, quoted=False)}: {text}", key=f"{key}.{field}") from None

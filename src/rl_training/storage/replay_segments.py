@@ -1,4 +1,4 @@
-"""Replay data in immutable files: each transition is written once, and checkpoints refer to it."""
+"""Replay data in immutable files. Each transition is written once; checkpoints refer to the files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SEGMENT_NAME = re.compile(r"segment-\d{12,20}-\d{12,20}(-\d{1,6})?\.safetensors"
 
 @dataclass(frozen=True)
 class SegmentRef:
-    """Transitions `start` up to `stop` (counted from the start of the run) in the file `name`."""
+    """Transitions `start` to `stop` (exclusive, counted from the start of the run) in the file `name`."""
 
     name: str
     start: int
@@ -45,17 +45,17 @@ class SegmentRef:
 
     @classmethod
     def from_json(cls, record: Any) -> SegmentRef:
-        """Build from a manifest entry; ValueError when it is not one."""
+        """Build a reference from a manifest entry; a malformed entry is a ValueError."""
         kinds = {"name": str, "start": int, "stop": int, "size": int, "sha256": str}
         if not isinstance(record, dict) or {key: type(value) for key, value in record.items()} != kinds:
             raise ValueError("a replay segment entry is malformed")
         if not SEGMENT_NAME.fullmatch(record["name"]):
-            raise ValueError(f"the replay segment name {one_line(record['name'])!r} is refused")
+            raise ValueError(f"the replay segment name {one_line(record['name'])!r} is not valid")
         return cls(**record)
 
 
 def write_segment(directory: str | Path, start: int, stop: int, arrays: Mapping[str, np.ndarray]) -> SegmentRef:
-    """Write transitions `start`..`stop` to a new file, durable when this returns; never overwrites one."""
+    """Write transitions `start` to `stop` to a new file. The file is durable when this returns."""
     directory = Path(directory)
     if not 0 <= start < stop:
         raise ValueError(f"a segment needs 0 <= start < stop, got {start} and {stop}")
@@ -78,7 +78,7 @@ def write_segment(directory: str | Path, start: int, stop: int, arrays: Mapping[
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise CheckpointError(
-                f"{directory}: cannot write a replay segment ({one_line(error.strerror or error)}); free space there"
+                f"{directory}: cannot write a replay segment ({one_line(error.strerror or error)}); free some space"
             ) from None
         raise
     finally:
@@ -87,20 +87,21 @@ def write_segment(directory: str | Path, start: int, stop: int, arrays: Mapping[
 
 
 def read_segment(directory: str | Path, ref: SegmentRef) -> dict[str, np.ndarray]:
-    """The arrays of a segment, after its size and hash were checked."""
+    """Check the size and hash of a segment, then load its arrays."""
     path = segment_path(Path(directory), ref)
     check_file(path, ref.size, ref.sha256)
     return read_arrays(path)
 
 
 def segment_path(directory: Path, ref: SegmentRef) -> Path:
+    """The file of a segment; a name that is not a segment's could lead out of `directory` and is refused."""
     if not SEGMENT_NAME.fullmatch(ref.name):
-        raise CheckpointError(f"{directory}: the replay segment name {one_line(ref.name)!r} is refused")
+        raise CheckpointError(f"{directory}: the replay segment name {one_line(ref.name)!r} is not valid")
     return directory / ref.name
 
 
 def remove_unused_segments(directory: Path, used: Iterable[SegmentRef]) -> None:
-    """Remove the segment files that no reference names."""
+    """Remove the segment files to which no reference points."""
     if not directory.is_dir():
         return
     names = {ref.name for ref in used}
