@@ -61,7 +61,7 @@ def record(algorithm: str) -> None:
         width = len(np.atleast_1d(np.asarray(checkpoint.state["spaces"]["observation"]["low"], dtype=float)))
         observations = np.random.default_rng(0).uniform(-1.0, 1.0, (5, width)).astype(np.float32)
         expected = {
-            "library_version": checkpoint.manifest.library_version,
+            "library_version": checkpoint.library_version,
             "env_steps": checkpoint.env_steps,
             "state_hash": state_hash(checkpoint.state),
             "observations": observations.tolist(),

@@ -26,6 +26,7 @@ LAYERS = {
     "rl_training._version": 0,
     "rl_training.assets": 0,
     "rl_training.errors": 0,
+    "rl_training.text": 0,
     "rl_training.storage": 1,
     "rl_training.telemetry": 1,
     "rl_training.config": 2,

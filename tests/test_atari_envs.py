@@ -254,7 +254,7 @@ def test_options_say_how_many_frames_an_observation_has() -> None:
         ({"atari": {"color": 1}}, "env_kwargs.atari.color: 1 is not valid, expected true or false"),
         ({"atari": "yes"}, "env_kwargs.atari: 'yes' is not valid, expected true or a mapping"),
         ({"image": {"resize": 0}}, "env_kwargs.image.resize: 0 is not valid"),
-        ({"image": True, "atari": True}, "env_kwargs.image: env_kwargs.atari does all of it already"),
+        ({"image": True, "atari": True}, "env_kwargs.image: env_kwargs.atari includes this preprocessing"),
     ],
 )
 def test_wrong_options_are_refused_with_the_config(env_kwargs: dict[str, Any], expected: str) -> None:

@@ -185,9 +185,9 @@ RECURRENT = {"algo": "recurrent_ppo", "env_id": "CartPole-v1"}
         ({"memory_size": -1}, "algo_kwargs.memory_size: -1 is not valid, expected integer >= 1"),
         ({"memory_layers": 0}, "algo_kwargs.memory_layers: 0 is not valid, expected integer >= 1"),
         ({"cell": "rnn"}, "algo_kwargs.cell: 'rnn' is not valid, expected one of lstm, gru"),
-        ({"sequence_length": 200}, "algo_kwargs.sequence_length: 200 is more than num_steps (128)"),
-        ({"minibatch_size": 16}, "algo_kwargs.sequence_length: 32 is more than minibatch_size (16)"),
-        ({"minibatch_size": 300}, "algo_kwargs.minibatch_size: 300 is more than one rollout holds"),
+        ({"sequence_length": 200}, "algo_kwargs.sequence_length: 200 exceeds num_steps (128)"),
+        ({"minibatch_size": 16}, "algo_kwargs.sequence_length: 32 exceeds minibatch_size (16)"),
+        ({"minibatch_size": 300}, "algo_kwargs.minibatch_size: 300 exceeds the transitions of one rollout"),
     ],
 )
 def test_impossible_settings_are_refused_before_anything_runs(settings: dict[str, Any], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Errors a user can cause. Each message is one line that names the culprit and the way out."""
+"""Expected errors. Each message is one line that names the setting, file or environment and how to fix it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 
 class RLTrainingError(Exception):
-    """Base of every expected failure; `exit_code` is what the command line ends with."""
+    """Base class of all expected errors; the command line exits with `exit_code`."""
 
     exit_code = 1
 
 
 class ConfigError(RLTrainingError):
-    """A setting is unknown, mistyped, out of range or impossible together with another one."""
+    """A setting is unknown, has the wrong type, is out of range or conflicts with another setting."""
 
     exit_code = 2
 
@@ -23,15 +23,15 @@ class ConfigError(RLTrainingError):
 
 
 class EnvError(RLTrainingError):
-    """An environment is missing, misbehaves, or has spaces that the algorithm does not take."""
+    """An environment is missing, misbehaves, or has spaces that the algorithm does not support."""
 
     exit_code = 3
 
 
 class NumericalError(RLTrainingError):
-    """A loss, gradient, action, observation or reward stopped being a finite number.
+    """A loss, gradient, action, observation or reward is not a finite number.
 
-    `evidence` has the arrays it was found in, or a batch with such fields; a run keeps them in its directory.
+    `evidence` contains the arrays with the bad numbers, or a batch of such arrays. A run saves them in its directory.
     """
 
     exit_code = 4
@@ -52,6 +52,6 @@ class NumericalError(RLTrainingError):
 
 
 class CheckpointError(RLTrainingError):
-    """A checkpoint is missing, damaged, foreign, or of an unknown version."""
+    """A checkpoint is missing, damaged, written by another program, or of an unknown version."""
 
     exit_code = 5

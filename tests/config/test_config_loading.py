@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config_cases import BASE, refused, write
+from disk_layer import DiskLayer, Faults
 from rl_training.config import loading as loading
 from rl_training.config import yaml_text
 from rl_training.config.base import Schedule
@@ -142,6 +143,28 @@ def test_a_saved_config_has_every_value_in_field_order_and_loads_back_equal(tmp_
     assert list(data) == list(TrainConfig.model_fields)
     assert list(data["model"]) == list(ModelConfig.model_fields)
     assert list(data["algo_kwargs"]) == list(registry.get_config_class("dqn").model_fields)
+    assert [item.name for item in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_a_config_is_on_the_disk_before_it_takes_its_name(tmp_path):
+    operations = []
+    with DiskLayer(tmp_path, operations.append):
+        save_config(load_config(BASE), tmp_path / "config.yaml")
+    kinds = [operation.kind for operation in operations]
+    assert kinds.index("fsync") < kinds.index("rename")
+    assert operations[kinds.index("rename")].data == tmp_path / "config.yaml"
+
+
+def test_a_config_that_cannot_be_written_is_one_line_and_leaves_the_old_one(tmp_path):
+    path = tmp_path / "config.yaml"
+    save_config(load_config(BASE), path)
+    before = path.read_bytes()
+    with (
+        DiskLayer(tmp_path, Faults(lambda number, operation: operation.kind == "rename")),
+        pytest.raises(ConfigError, match=r"config\.yaml: cannot be written \(No space left on device\)"),
+    ):
+        save_config(load_config(BASE, ["seed=5"]), path)
+    assert path.read_bytes() == before
     assert [item.name for item in tmp_path.iterdir()] == ["config.yaml"]
 
 

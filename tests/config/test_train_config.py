@@ -156,7 +156,7 @@ def test_a_key_in_the_wrong_place_is_pointed_to_the_right_one():
 
 
 def test_a_key_like_no_other_gets_the_list_of_its_section():
-    assert "model takes hidden_sizes, activation" in refused({**BASE, "model": {"qqq": 1}})
+    assert "model accepts hidden_sizes, activation" in refused({**BASE, "model": {"qqq": 1}})
 
 
 def test_several_errors_are_counted_by_key():
@@ -176,7 +176,7 @@ def test_keys_that_are_not_text_are_unknown_keys():
 
 
 def test_the_description_of_the_field_explains_the_error():
-    assert "(Env steps of the whole run)" in refused({**BASE, "total_timesteps": 0})
+    assert "(Environment steps of the whole run)" in refused({**BASE, "total_timesteps": 0})
 
 
 def test_exit_codes_are_those_of_the_command_line():

@@ -17,6 +17,7 @@ import pytest
 
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.storage import run_directory
+from rl_training.storage.durable_files import free_name
 from rl_training.storage.run_directory import (
     RunDirectory,
     atomic_write_text,
@@ -218,3 +219,14 @@ def test_atomic_write_replaces_the_whole_text_or_nothing(tmp_path: Path, monkeyp
         atomic_write_text(path, "third")
     assert path.read_text(encoding="utf-8") == "second ü"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file.json"]
+
+
+def test_a_taken_name_gets_the_first_free_number(tmp_path: Path) -> None:
+    name = tmp_path / "ppo.v1"
+    assert free_name(name) == name
+    name.mkdir()
+    (tmp_path / "ppo.v1-2").symlink_to(tmp_path / "nowhere")  # a dangling link takes a name too
+    assert free_name(name) == tmp_path / "ppo.v1-3"
+    assert free_name(name, first=1) == tmp_path / "ppo.v1-1"
+    (tmp_path / "ppo.v1.json").write_text("")
+    assert free_name(name, suffix=".json") == tmp_path / "ppo.v1-2.json"

@@ -22,7 +22,7 @@ def check_golden(run: Path, workplace: Path) -> None:
     expected = json.loads((run / "expected.json").read_text())
     checkpoint = latest_checkpoint(run)
     assert checkpoint.skipped == []
-    assert f"schema-{checkpoint.manifest.schema}" == run.parent.name
+    assert f"schema-{checkpoint.schema}" == run.parent.name
     assert checkpoint.env_steps == expected["env_steps"]
     assert state_hash(checkpoint.state) == expected["state_hash"]
     actions = predict(run, np.array(expected["observations"], np.float32))

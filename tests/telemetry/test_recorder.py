@@ -140,7 +140,7 @@ def test_resume_without_the_metric_file_warns_and_starts_a_new_one(tmp_path, cap
 def test_a_fresh_recorder_refuses_the_stream_of_an_earlier_run(tmp_path):
     with Recorder(tmp_path) as recorder:
         recorder.record(train_line(100))
-    with pytest.raises(ConfigError, match=r"metrics\.jsonl holds the metrics of an earlier run"):
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl contains the metrics of an earlier run"):
         Recorder(tmp_path)
     assert len(read_metrics(tmp_path)) == 1
 
@@ -322,7 +322,7 @@ def test_a_failing_sink_is_switched_off_with_one_line_and_the_others_go_on(tmp_p
     assert len(healthy.lines) == 3 and healthy.closed == 1
     assert len(read_metrics(tmp_path)) == 3
     message = capsys.readouterr().err
-    assert message == "warning: failing logging is off from here: [Errno 28] No space left on device\n"
+    assert message == "warning: failing logging is off from now on: [Errno 28] No space left on device\n"
 
 
 class NearlyFullDisk:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from rl_training.config.base import (
+    AdamEpsilon,
+    ClipRange,
     GaeLambda,
-    NonNegativeSchedule,
     NormalizeAdvantages,
     NumSteps,
     PositiveInteger,
@@ -29,23 +30,23 @@ class APPOConfig(VTraceConfig):
     pg_rho_bar: float = Field(
         1.0,
         gt=0,
-        description="Cap of the importance weight of the policy gradient; only a target network has use for it.",
+        description="Cap on the importance weight in the policy gradient; used only with a target policy.",
     )
     update_epochs: UpdateEpochs = 4
-    clip_range: NonNegativeSchedule = Field(
-        constant(0.2), description="How far the probability ratio may leave 1 before its gradient stops."
-    )
+    clip_range: ClipRange = constant(0.2)
     target_update_every: PositiveInteger | None = Field(
-        None, description="Env steps between copies to the target policy; null does without one."
+        None, description="Environment steps between copies to the target policy; null disables the target policy."
     )
-    kl_coef: float = Field(0.0, ge=0, description="Weight of the divergence from the target policy; 0 turns it off.")
-    adam_epsilon: float = Field(1e-5, gt=0, description="Keeps Adam's division finite.")
+    kl_coef: float = Field(
+        0.0, ge=0, description="Weight of the KL divergence from the target policy; 0 disables the penalty."
+    )
+    adam_epsilon: AdamEpsilon = 1e-5
 
     def check(self, train: TrainConfig) -> None:
         super().check(train)
         if self.kl_coef > 0 and self.target_update_every is None:
             raise ConfigError(
-                f"algo_kwargs.kl_coef: {self.kl_coef} has no effect without a target policy, "
+                f"algo_kwargs.kl_coef: {self.kl_coef} has no effect without a target policy; "
                 f"set algo_kwargs.target_update_every too",
                 key="algo_kwargs.kl_coef",
             )

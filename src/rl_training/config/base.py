@@ -1,4 +1,4 @@
-"""The strict base of all settings, schedules, and the fields that whole families of algorithms share."""
+"""The strict base class of all settings, schedules, and the fields that families of algorithms share."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def leaf_types(annotation: Any) -> set[Any]:
 
 
 def _plain_number(value: Any, whole: bool) -> Any:
-    """Numbers written as text, numpy scalars and whole floats become plain numbers; the rest is untouched."""
+    """Convert numbers in text, numpy scalars and whole floats to plain numbers; return anything else unchanged."""
     if isinstance(value, (list, tuple)):
         return [_plain_number(item, whole) for item in value]
     if isinstance(value, bool):
         raise PydanticCustomError("bool_for_number", "true and false are not numbers")
     if isinstance(value, str) and NUMBER_TEXT.fullmatch(value.strip()):
-        # Straight to float would lose digits of a large integer.
+        # Converting to float first would lose digits of a large integer.
         text = value.strip()
         value = int(text) if whole and re.fullmatch(r"[-+]?[\d_]{1,30}", text) else float(text)
     if isinstance(value, numbers.Integral):
@@ -64,7 +64,7 @@ def _plain_number(value: Any, whole: bool) -> Any:
 
 
 class StrictModel(BaseModel):
-    """Frozen; unknown keys are refused; no bool passes as a number, nor a number or text as a bool."""
+    """A frozen model that refuses unknown keys, booleans for numbers, and numbers or text for booleans."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -81,11 +81,15 @@ class StrictModel(BaseModel):
 
 
 class Schedule(StrictModel):
-    """A value over the run: linear from `start` to `end` during the first `over` env steps, then constant."""
+    """A value that changes linearly from `start` to `end` over the first `over` environment steps, then stays.
 
-    start: float = Field(description="Value at env step 0.")
-    end: float = Field(description="Value once `over` env steps have passed.")
-    over: int | None = Field(None, ge=1, description="Env steps from start to end; null is the whole run.")
+    >>> Schedule(start=1.0, end=0.0, over=100).at(25, total=1000)
+    0.75
+    """
+
+    start: float = Field(description="Value at environment step 0.")
+    end: float = Field(description="Value after `over` environment steps.")
+    over: int | None = Field(None, ge=1, description="Environment steps from start to end; null means the whole run.")
 
     @model_validator(mode="before")
     @classmethod
@@ -105,9 +109,9 @@ class Schedule(StrictModel):
         return self.start == self.end
 
     def at(self, step: int, total: int) -> float:
-        """Value at env step `step` of a run of `total` env steps."""
+        """The value at environment step `step` of a run of `total` environment steps."""
         over = total if self.over is None else self.over
-        # Beyond the end it must be exactly `end`: interpolating there could overshoot by rounding.
+        # After `over` steps the value is exactly `end`; interpolation could overshoot by rounding.
         if step >= over:
             return self.end
         return self.start + (self.end - self.start) * (max(step, 0) / over)
@@ -120,7 +124,7 @@ def constant(value: float) -> Schedule:
 
 @dataclass(frozen=True)
 class Within:
-    """Bounds that both ends of a schedule must keep."""
+    """Bounds for both ends of a schedule."""
 
     low: float
     high: float | None = None
@@ -135,112 +139,105 @@ class Within:
         return schedule
 
 
-# Types with their bounds, for use inside unions, where a Field() bound would also hit the other members.
+# Types with bounds for use in unions: a bound in Field() would also apply to the other members of the union.
 PositiveInteger = Annotated[int, Field(ge=1)]
 PositiveNumber = Annotated[float, Field(gt=0)]
 NonNegativeSchedule = Annotated[Schedule, Within(0.0)]
 UnitSchedule = Annotated[Schedule, Within(0.0, 1.0)]
 
-# Fields whose default differs between algorithms: explained and bounded once, here.
+# Fields whose default differs between algorithms. Their bounds and descriptions are defined once, here.
 MaxGradNorm = Annotated[
-    PositiveNumber | None, Field(description="Gradients are scaled down to this norm; null turns it off.")
+    PositiveNumber | None, Field(description="Scale gradients down to at most this norm; null disables the clipping.")
 ]
-NumSteps = Annotated[int, Field(ge=1, description="Steps of each env in one rollout.")]
+NumSteps = Annotated[int, Field(ge=1, description="Steps per environment in each rollout.")]
 GaeLambda = Annotated[
-    float, Field(ge=0, le=1, description="Trade of bias (0) against variance (1) in advantage estimates.")
+    float, Field(ge=0, le=1, description="Lambda of GAE: trades bias (0) for variance (1) in the advantages.")
 ]
-LearningRate = Annotated[NonNegativeSchedule, Field(description="Step size of the optimizer.")]
-MinibatchSize = Annotated[int, Field(ge=1, description="Transitions of a rollout in one gradient step.")]
-UpdateEpochs = Annotated[int, Field(ge=1, description="Passes over each rollout.")]
-NormalizeAdvantages = Annotated[bool, Field(description="Give the advantages of a minibatch mean 0 and deviation 1.")]
-BatchSize = Annotated[int, Field(ge=1, description="Transitions sampled for one gradient step.")]
-TrainFrequency = Annotated[int, Field(ge=1, description="Env steps, all envs together, between two rounds of updates.")]
-NStep = Annotated[int, Field(ge=1, description="Rewards summed before the bootstrapped value.")]
-ActorLearningRate = Annotated[NonNegativeSchedule, Field(description="Step size of the actor's optimizer.")]
-CriticLearningRate = Annotated[NonNegativeSchedule, Field(description="Step size of the critic's optimizer.")]
+LearningRate = Annotated[NonNegativeSchedule, Field(description="Learning rate of the optimizer.")]
+UpdateEpochs = Annotated[int, Field(ge=1, description="Number of passes over each rollout.")]
+NormalizeAdvantages = Annotated[
+    bool, Field(description="Normalize the advantages of each minibatch to mean 0 and standard deviation 1.")
+]
+NormalizeRolloutAdvantages = Annotated[
+    bool, Field(description="Normalize the advantages of each rollout to mean 0 and standard deviation 1.")
+]
+ClipRange = Annotated[
+    NonNegativeSchedule,
+    Field(description="How far the probability ratio may move from 1 before its gradient is clipped."),
+]
+AdamEpsilon = Annotated[float, Field(gt=0, description="Epsilon of Adam: keeps its denominator above zero.")]
+BatchSize = Annotated[int, Field(ge=1, description="Transitions sampled from the replay buffer per gradient step.")]
+TrainFrequency = Annotated[
+    int, Field(ge=1, description="Environment steps between two rounds of updates, summed over all environments.")
+]
+NStep = Annotated[int, Field(ge=1, description="Number of rewards to sum before the bootstrapped value.")]
 Tau = Annotated[
-    float, Field(gt=0, le=1, description="Share of the way targets move to the networks per gradient step.")
-]
-ExplorationNoise = Annotated[
-    float, Field(ge=0, description="Deviation of the noise added to actions, which span -1 to 1.")
-]
-NoiseType = Annotated[
-    Literal["gaussian", "ou"],
-    Field(description="Independent noise, or correlated over time (Ornstein-Uhlenbeck)."),
+    float, Field(gt=0, le=1, description="Fraction by which target networks move to the online ones per gradient step.")
 ]
 
 
 class AlgorithmConfig(StrictModel):
-    """What every algorithm has."""
+    """The settings that every algorithm has."""
 
-    compilable: ClassVar[bool] = True  # has a gradient step that `compile` can make one function of
+    compilable: ClassVar[bool] = True  # `compile` can turn the gradient step into one function
 
-    gamma: float = Field(0.99, gt=0, le=1, description="Discount of future rewards, per env step.")
+    gamma: float = Field(0.99, gt=0, le=1, description="Discount factor per environment step.")
     max_grad_norm: MaxGradNorm = None
-    reward_scale: float = Field(1.0, gt=0, description="Rewards are multiplied by this before learning.")
+    reward_scale: float = Field(1.0, gt=0, description="Factor applied to rewards before learning.")
     reward_clip: float | None = Field(
-        None, gt=0, description="Scaled rewards are clipped to plus or minus this; null turns it off."
+        None, gt=0, description="Clip scaled rewards to plus or minus this value; null disables the clipping."
     )
 
     def check(self, train: TrainConfig) -> None:
-        """Refuse values that are impossible together with the rest of the run."""
+        """Refuse values that conflict with the rest of the run's settings."""
 
     def why_not_compilable(self) -> str | None:
-        """What leaves `compile` nothing to do with these settings, to be read after the algorithm's name, or None."""
+        """Why these settings leave nothing to compile, as text to follow the algorithm's name; None if they do not."""
         return None if self.compilable else "has no step to compile"
 
 
 class OnPolicyConfig(AlgorithmConfig):
-    """What algorithms that learn from fresh rollouts share."""
+    """The settings of algorithms that learn from fresh rollouts."""
 
     num_steps: NumSteps
     gae_lambda: GaeLambda = 0.95
     learning_rate: LearningRate = constant(3e-4)
     entropy_coef: NonNegativeSchedule = Field(
-        constant(0.0), description="Weight of the entropy bonus, which keeps the policy exploring."
+        constant(0.0), description="Weight of the entropy bonus, which encourages exploration."
     )
     value_coef: float = Field(0.5, ge=0, description="Weight of the value loss.")
     max_grad_norm: MaxGradNorm = 0.5
     normalize_rewards: bool = Field(
-        False, description="Divide rewards by the running deviation of the discounted return."
+        False, description="Divide rewards by the running standard deviation of the discounted return."
     )
     normalize_advantages: NormalizeAdvantages
 
 
-def check_minibatch(minibatch_size: int, num_steps: int, num_envs: int) -> None:
-    """Refuse minibatches of more transitions than one rollout has."""
-    rollout = num_steps * num_envs
-    if minibatch_size > rollout:
-        raise ConfigError(
-            f"algo_kwargs.minibatch_size: {minibatch_size} is more than one rollout holds, "
-            f"num_steps * num_envs = {num_steps} * {num_envs} = {rollout}",
-            key="algo_kwargs.minibatch_size",
-        )
-
-
 class ReplayConfig(AlgorithmConfig):
-    """What algorithms that learn from a replay buffer share."""
+    """The settings of algorithms that learn from a replay buffer."""
 
-    buffer_size: int = Field(1_000_000, ge=1, description="Transitions the replay buffer holds.")
+    buffer_size: int = Field(1_000_000, ge=1, description="Capacity of the replay buffer, in transitions.")
     batch_size: BatchSize = 256
-    learning_starts: int = Field(100, ge=0, description="Env steps with random actions before learning.")
+    learning_starts: int = Field(100, ge=0, description="Environment steps with random actions before learning starts.")
     warm_up_repeat: int = Field(
-        1, ge=1, description="Steps for which each random action before `learning_starts` is held."
+        1, ge=1, description="Steps for which each random action before `learning_starts` is repeated."
     )
     train_frequency: TrainFrequency = 1
     gradient_steps: Literal[-1] | PositiveInteger = Field(
-        1, description="Updates per round; -1 is as many as env steps since the last round."
+        1, description="Gradient steps per round; -1 means one per environment step since the last round."
     )
     n_step: NStep = 1
-    prioritized: bool = Field(False, description="Sample transitions in proportion to their error.")
+    prioritized: bool = Field(
+        False, description="Sample transitions in proportion to their error (prioritized replay)."
+    )
     priority_exponent: float = Field(
-        0.6, ge=0, le=1, description="How strongly priorities skew sampling; 0 is uniform."
+        0.6, ge=0, le=1, description="How strongly priorities affect sampling; 0 samples uniformly."
     )
     importance_exponent: UnitSchedule = Field(
-        constant(0.4), description="How far importance weights correct prioritised sampling; 1 is fully."
+        constant(0.4), description="How far importance weights correct prioritized sampling; 1 corrects it fully."
     )
     priority_epsilon: float = Field(
-        1e-6, gt=0, description="Added to every priority, so that no transition is lost from sight."
+        1e-6, gt=0, description="Added to every priority, so that every transition can be sampled."
     )
     max_grad_norm: MaxGradNorm = None
 
@@ -248,13 +245,13 @@ class ReplayConfig(AlgorithmConfig):
         if self.learning_starts >= train.total_timesteps:
             raise ConfigError(
                 f"algo_kwargs.learning_starts: {self.learning_starts} must be below total_timesteps "
-                f"({train.total_timesteps}), or nothing would be learned",
+                f"({train.total_timesteps}), otherwise the run learns nothing",
                 key="algo_kwargs.learning_starts",
             )
         needed = max(self.batch_size, self.n_step * train.num_envs)
         if self.buffer_size < needed:
-            reason = "batch_size" if needed == self.batch_size else "n_step * num_envs"
+            minimum = "batch_size" if needed == self.batch_size else "n_step * num_envs"
             raise ConfigError(
-                f"algo_kwargs.buffer_size: {self.buffer_size} must be at least {reason} ({needed})",
+                f"algo_kwargs.buffer_size: {self.buffer_size} must be at least {minimum} ({needed})",
                 key="algo_kwargs.buffer_size",
             )

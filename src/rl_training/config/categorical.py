@@ -6,23 +6,31 @@ from typing import Annotated
 
 from pydantic import Field
 
+from rl_training.config.base import StrictModel
 from rl_training.errors import ConfigError
 
-NumAtoms = Annotated[int, Field(ge=2, description="Values of a return distribution, evenly spaced over its support.")]
 SupportLow = Annotated[
-    float,
-    Field(description="Lowest return that can be learned; in scaled rewards, discounted, all of them should fit."),
+    float, Field(description="Lowest return the distribution can represent, in scaled and discounted rewards.")
 ]
 SupportHigh = Annotated[
-    float, Field(description="Highest return that can be learned; targets beyond the support are clipped to it.")
+    float, Field(description="Highest return the distribution can represent; targets outside are clipped.")
 ]
 
 
-def check_support(low: float, high: float) -> None:
-    """Refuse a support without width."""
-    if low >= high:
-        raise ConfigError(
-            f"algo_kwargs.support_low: {low} must be below support_high ({high}), "
-            f"and returns, discounted and scaled, should lie between them",
-            key="algo_kwargs.support_low",
-        )
+class CategoricalConfig(StrictModel):
+    """A mixin: list it first among the bases. Its fields follow those of the other bases."""
+
+    num_atoms: int = Field(
+        51, ge=2, description="Number of atoms of the return distribution, evenly spaced over its support."
+    )
+    support_low: SupportLow = -10.0
+    support_high: SupportHigh = 10.0
+
+    def check_support(self) -> None:
+        """Refuse an empty support."""
+        if self.support_low >= self.support_high:
+            raise ConfigError(
+                f"algo_kwargs.support_low: {self.support_low} must be below support_high ({self.support_high}); "
+                f"scaled, discounted returns should lie between the two",
+                key="algo_kwargs.support_low",
+            )

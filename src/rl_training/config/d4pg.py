@@ -4,33 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rl_training.config.base import (
+from rl_training.config.actor_critic import (
     ActorLearningRate,
     CriticLearningRate,
+    DeterministicActorConfig,
     ExplorationNoise,
-    NoiseType,
-    NStep,
-    ReplayConfig,
-    Tau,
-    constant,
 )
-from rl_training.config.categorical import NumAtoms, SupportHigh, SupportLow, check_support
+from rl_training.config.base import NStep, constant
+from rl_training.config.categorical import CategoricalConfig, SupportHigh, SupportLow
 
 if TYPE_CHECKING:
     from rl_training.config.train_config import TrainConfig
 
 
-class D4PGConfig(ReplayConfig):
+class D4PGConfig(CategoricalConfig, DeterministicActorConfig):
     actor_learning_rate: ActorLearningRate = constant(1e-4)
     critic_learning_rate: CriticLearningRate = constant(1e-4)
     n_step: NStep = 5
-    tau: Tau = 0.005
     exploration_noise: ExplorationNoise = 0.3
-    noise_type: NoiseType = "gaussian"
-    num_atoms: NumAtoms = 51
     support_low: SupportLow = -150.0
     support_high: SupportHigh = 150.0
 
     def check(self, train: TrainConfig) -> None:
         super().check(train)
-        check_support(self.support_low, self.support_high)
+        self.check_support()

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from rl_training.config.base import (
-    ActorLearningRate,
-    CriticLearningRate,
-    ExplorationNoise,
-    NoiseType,
-    ReplayConfig,
-    Tau,
-    constant,
-)
+from rl_training.config.actor_critic import DeterministicActorConfig
 
 
-class DDPGConfig(ReplayConfig):
-    actor_learning_rate: ActorLearningRate = constant(1e-3)
-    critic_learning_rate: CriticLearningRate = constant(1e-3)
-    tau: Tau = 0.005
-    exploration_noise: ExplorationNoise = 0.1
-    noise_type: NoiseType = "gaussian"
+class DDPGConfig(DeterministicActorConfig):
+    """DDPG adds no settings to those of its family."""

@@ -6,4 +6,4 @@ from rl_training.config.q_learning import QLearningConfig
 
 
 class DQNConfig(QLearningConfig):
-    """Q-learning as it is; what other members of the family add is in their own files."""
+    """DQN adds no settings to those of its family."""

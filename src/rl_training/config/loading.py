@@ -1,4 +1,4 @@
-"""From a preset's name, a file or a mapping, and overrides, to a checked `TrainConfig`."""
+"""Load a checked `TrainConfig` from a preset, a file or a mapping, with overrides."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from rl_training.config.messages import ConfigRow, config_rows, printable, secti
 from rl_training.config.train_config import TrainConfig
 from rl_training.config.yaml_text import Document
 from rl_training.errors import ConfigError
+from rl_training.storage.durable_files import atomic_write_text
+from rl_training.text import clean_text
 
 SUFFIXES = (".yaml", ".yml")
-# Mappings that an override adds to; any other value, a schedule too, is replaced as a whole.
+# An override adds keys to these mappings. It replaces any other value completely, schedules included.
 SECTIONS = ("model", "algo_kwargs", "env_kwargs", "eval_env_kwargs")
 LONGEST_PATH = 200
 
@@ -28,11 +30,14 @@ def load_config(
     source: str | Path | Mapping[str, Any] | TrainConfig,
     overrides: Mapping[str, Any] | Sequence[str] = (),
 ) -> TrainConfig:
-    """Defaults, then `source` over them, then `overrides` over both.
+    """Load a config: `overrides` replace values of `source`, which replaces the defaults.
 
-    `source` is a packaged preset (`ppo/cartpole`), the path of a YAML file, a mapping, or a whole config.
-    `overrides` is a mapping with dotted or nested keys, or `key=value` texts whose values are YAML. A setting
-    of the algorithm or of the model may go by its bare name: `gamma` for `algo_kwargs.gamma`.
+    `source` is a packaged preset (`ppo/cartpole`), the path of a YAML file, a mapping or a `TrainConfig`.
+    `overrides` is a mapping with dotted or nested keys, or a sequence of `key=value` texts with YAML values.
+    Settings of the algorithm and of the model need no prefix: `gamma` means `algo_kwargs.gamma`.
+
+    >>> load_config("ppo/cartpole", {"gamma": 0.9, "seed": 3}).algo_kwargs.gamma
+    0.9
     """
     name, document = _read(source)
     data = _plain(document.data)
@@ -48,37 +53,34 @@ def load_config(
 
 
 def list_presets() -> list[str]:
-    """Names of the packaged presets, sorted."""
+    """The sorted names of the packaged presets."""
     return sorted(_presets())
 
 
 def save_config(config: TrainConfig, path: str | Path) -> None:
-    """Write every resolved value, in the order of the fields; the file is replaced whole or not at all."""
-    path = Path(path)
-    temporary = path.with_name(path.name + ".tmp")
+    """Write every resolved value in field order, durably: the file is replaced completely or not at all."""
     try:
-        temporary.write_text(yaml_text.dump(config.model_dump(mode="json")), encoding="utf-8")
-        os.replace(temporary, path)
+        atomic_write_text(path, yaml_text.dump(config.model_dump(mode="json")))
     except OSError as error:
         raise ConfigError(
-            f"{path}: cannot be written ({error.strerror}); free space there, or choose another output_dir"
+            f"{path}: cannot be written ({error.strerror}); free some space or choose another output_dir"
         ) from None
 
 
 def describe_config(algo: str) -> list[ConfigRow]:
-    """A row (key, type, default, description) for each setting of a run with this algorithm."""
+    """One row (key, type, default, description) for each setting of a run with this algorithm."""
     return config_rows(TrainConfig, algo)
 
 
 def _read(source: str | Path | Mapping[str, Any] | TrainConfig) -> tuple[str | None, Document]:
-    """How errors call the source, and what it says."""
+    """The name of the source in error messages, and its content."""
     if isinstance(source, (Mapping, TrainConfig)):
         return None, Document(source, {})
     text = str(source)
     shown = shown_path(text)
     is_file = os.path.isfile(text)
     preset = _presets().get(_preset_name(text))
-    # A file's own name wins over the preset that its path spells, a preset's name over a file without suffix.
+    # `ppo/cartpole.yaml` is the file if it exists; `ppo/cartpole` is the preset even if such a file exists.
     if is_file and (preset is None or text.endswith(SUFFIXES)):
         return shown, yaml_text.read_file(Path(text), shown)
     if preset is not None:
@@ -90,8 +92,8 @@ def _read(source: str | Path | Mapping[str, Any] | TrainConfig) -> tuple[str | N
 
 
 def shown_path(text: str) -> str:
-    """A path is cut at its beginning: the name of the file is what tells it apart."""
-    text = "".join(character for character in text if character.isprintable())
+    """A path for error messages. A long one loses its beginning, because its end identifies the file."""
+    text = clean_text(text, limit=None)
     return text if len(text) <= LONGEST_PATH else "..." + text[-LONGEST_PATH:]
 
 
@@ -105,12 +107,12 @@ def _presets() -> dict[str, Path]:
 
 
 def _preset_name(text: str) -> str:
-    """`configs/ppo/cartpole.yaml`, the path inside the repository, is the preset `ppo/cartpole` anywhere."""
+    """The preset of a path in the repository: `configs/ppo/cartpole.yaml` means `ppo/cartpole` everywhere."""
     return text.replace("\\", "/").removeprefix("./").removeprefix("configs/").removesuffix(".yaml")
 
 
 def _plain(value: Any) -> Any:
-    """Models as mappings, and mappings copied all the way down: overrides never change the caller's own."""
+    """A deep copy with models as mappings, so that overrides never change the caller's data."""
     if isinstance(value, BaseModel):
         return value.model_dump()
     return {key: _plain(item) for key, item in value.items()} if isinstance(value, Mapping) else value
@@ -130,14 +132,14 @@ def _as_pairs(overrides: Mapping[str, Any] | Sequence[str]) -> list[tuple[str, A
         try:
             pairs.append((key, yaml_text.parse(value, printable(key, quoted=False), show_line=False).data))
         except ConfigError as error:
-            message = f"{error}, in {printable(value)}; put special characters in quotes"
+            message = f"{error}, in {printable(value)}; quote special characters"
             raise ConfigError(message, key=key) from error
     return pairs
 
 
 def _apply(data: dict[str, Any], changes: list[tuple[str, Any]]) -> set[str]:
-    """Put the changes into `data`; gives back the dotted keys that were set."""
-    # The algorithm first: it decides what a bare name means.
+    """Apply the changes to `data` and return the dotted keys that they set."""
+    # Set the algorithm first: it decides what a name without prefix means.
     for key, value in changes:
         if key == "algo":
             data["algo"] = value
@@ -179,7 +181,7 @@ def _set(data: dict[str, Any], key: str, value: Any, algorithm: type[BaseModel])
 
 
 def _editable(current: Any, name: str, algorithm: type[BaseModel]) -> Any:
-    """A part of a schedule can be set even where the source has a plain number, or only the default holds."""
+    """Turn a plain number or a missing value into a full schedule, so that one part of it can be set."""
     field = algorithm.model_fields.get(name)
     if field is None or field.annotation is not Schedule:
         return current
@@ -191,7 +193,7 @@ def _editable(current: Any, name: str, algorithm: type[BaseModel]) -> Any:
 
 
 def _is_touched(key: str, touched: set[str]) -> bool:
-    """Whether an error at `key` comes from an override: of the key itself, around it or inside it."""
+    """Whether an error at `key` comes from an override of that key, of a section around it or of a part of it."""
     return any(
         key == other or key.startswith((f"{other}.", f"{other}[")) or other.startswith(f"{key}.") for other in touched
     )

@@ -1,4 +1,4 @@
-"""Words for settings: what a field takes, for help and documentation, and errors in one line."""
+"""Settings in words: the values that a field accepts, and validation errors as one line."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from pydantic.fields import FieldInfo
 from rl_training.config.algorithm_table import ALGORITHMS, get_config_class
 from rl_training.config.base import AlgorithmConfig, Schedule, Within
 from rl_training.errors import ConfigError
+from rl_training.text import clean_text
 
 LONGEST_VALUE = 60
 LONGEST_DESCRIPTION = 90
 MEMORY_WORDS = ("lstm", "gru", "recurrent", "memory")
-# What other libraries call a setting whose name here nobody would guess by its letters.
+# Names that other libraries use, where the letters do not suggest our name.
 NAMES_ELSEWHERE = {
     "hidden_size": "memory_size",
     "lstm_hidden_size": "memory_size",
@@ -39,14 +40,13 @@ class ConfigRow(NamedTuple):
 
 
 def printable(value: Any, quoted: bool = True) -> str:
-    """A value from outside, as YAML would have it and safe to print: no control characters, shortened."""
-    text = "".join(character for character in _word(value) if character.isprintable())
-    text = text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
+    """A value of the user in YAML form, shortened and without control characters."""
+    text = clean_text(_word(value), LONGEST_VALUE)
     return repr(text) if quoted and isinstance(value, str) else text
 
 
 def describe_field(field: FieldInfo) -> str:
-    """What a field takes, such as `"auto" or integer >= 1`."""
+    """The values that a field accepts, such as `auto or integer >= 1`."""
     return _describe(field.annotation, tuple(field.metadata))
 
 
@@ -56,7 +56,7 @@ def _describe(annotation: Any, metadata: tuple[Any, ...]) -> str:
         inner = [part.metadata if isinstance(part, FieldInfo) else [part] for part in arguments[1:]]
         return _describe(arguments[0], (*metadata, *(item for group in inner for item in group)))
     if origin in (Union, types.UnionType):
-        # A bound on the whole union is meant for its numbers; null takes none.
+        # A bound on the union applies to its numbers, not to null.
         return " or ".join(_describe(part, metadata if part is not type(None) else ()) for part in arguments)
     if origin is Literal:
         words = [str(value) for value in arguments]
@@ -85,12 +85,12 @@ def _bounds(metadata: tuple[Any, ...]) -> str:
         if getattr(item, "min_length", None):
             words.append("not empty")
         if getattr(item, "pattern", None):
-            words.append("of 1 to 64 letters, digits, '.', '_' or '-', first no '.' or '-'")
+            words.append("of 1 to 64 letters, digits, '.', '_' or '-', not starting with '.' or '-'")
     return " " + " and ".join(words) if words else ""
 
 
 def sections(root: type[BaseModel], algo: Any) -> dict[str, type[BaseModel]]:
-    """Prefix of dotted keys -> model; the algorithm's section is empty while the algorithm is unknown."""
+    """The model behind each prefix of dotted keys; an unknown algorithm has only the settings that all share."""
     algorithm: type[BaseModel] = AlgorithmConfig
     if isinstance(algo, str):
         with suppress(ConfigError):
@@ -101,6 +101,7 @@ def sections(root: type[BaseModel], algo: Any) -> dict[str, type[BaseModel]]:
 
 
 def config_rows(root: type[BaseModel], algo: str) -> list[ConfigRow]:
+    """One row for each setting of a run with the algorithm `algo`."""
     rows = []
     for prefix, model in sections(root, algo).items():
         for name, field in model.model_fields.items():
@@ -119,7 +120,7 @@ def _default_text(field: FieldInfo) -> str:
 
 
 def _word(value: Any) -> str:
-    """A value in the flow style of YAML."""
+    """A value in YAML's flow style."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, dict):
@@ -130,7 +131,7 @@ def _word(value: Any) -> str:
 
 
 def as_config_error(error: ValidationError, root: type[BaseModel], algo: Any) -> ConfigError:
-    """The first problem in one line, and how many other keys have one."""
+    """The first problem as one line, with the number of other keys that have problems."""
     problems: dict[str, str] = {}
     for item in error.errors(include_url=False, include_context=False):
         if item["type"] == "no_algo":
@@ -144,8 +145,8 @@ def as_config_error(error: ValidationError, root: type[BaseModel], algo: Any) ->
             problems[key] = f"config: {printable(item['input'])} is not a mapping of settings"
         else:
             shown = printable(item["input"])
-            wrong = {"missing": "missing", "number_too_large": f"{shown} is too large"}
-            problem = wrong.get(item["type"], f"{shown} is not valid")
+            texts = {"missing": "missing", "number_too_large": f"{shown} is too large"}
+            problem = texts.get(item["type"], f"{shown} is not valid")
             expected = f"expected {describe_field(field)}{_explained(field)}"
             problems[key] = f"{key}: {problem}, {expected}{_memory_elsewhere(item['input'], algo)}"
     key, line = next(iter(problems.items()))
@@ -154,13 +155,13 @@ def as_config_error(error: ValidationError, root: type[BaseModel], algo: Any) ->
 
 
 def _locate(location: tuple[int | str, ...], places: dict[str, type[BaseModel]]) -> tuple[str, FieldInfo | None, bool]:
-    """Dotted key of an error, the innermost field on the way, and whether the key ends in an unknown name."""
+    """The dotted key of an error, the innermost field of that key, and whether its last name is unknown."""
     model: type[BaseModel] | None = places[""]
     key, field = "", None
     for part in location:
         if model is None:
             if not isinstance(part, int):
-                # Past a plain field pydantic adds its own words, such as the member of a union it tried.
+                # After a plain field pydantic adds words such as the member of the union that it tried.
                 break
             key += f"[{part}]"
             continue
@@ -176,7 +177,7 @@ def _locate(location: tuple[int | str, ...], places: dict[str, type[BaseModel]])
 def _nearest(key: str, value: Any, root: type[BaseModel], algo: Any) -> str:
     prefix, _, name = key.rpartition(".")
     known_sections = sections(root, algo)
-    # The only other place where a key can be unknown is inside a schedule.
+    # Outside these sections, an unknown key can only be inside a schedule.
     here = known_sections.setdefault(prefix, Schedule)
     places: dict[str, list[str]] = {}
     for section, model in known_sections.items():
@@ -184,17 +185,17 @@ def _nearest(key: str, value: Any, root: type[BaseModel], algo: Any) -> str:
             places.setdefault(known, []).append(_dotted(section, known))
     if (owners := _owners(name, algo)) is not None:
         return owners
-    meant = NAMES_ELSEWHERE.get(name.lower(), "")
-    close = [meant] if meant in places else difflib.get_close_matches(name.lower(), places, n=1)
+    synonym = NAMES_ELSEWHERE.get(name.lower(), "")
+    close = [synonym] if synonym in places else difflib.get_close_matches(name.lower(), places, n=1)
     if close:
-        # The same name may stand in two places: the one in the section the user wrote in is meant.
+        # If two sections have the name, suggest the one in the section that the user wrote in.
         best = min(places[close[0]], key=lambda place: place.rpartition(".")[0] != prefix)
         return f", did you mean {best}?"
-    return _memory_elsewhere(value, algo) or f", {prefix or 'the top level'} takes {', '.join(here.model_fields)}"
+    return _memory_elsewhere(value, algo) or f", {prefix or 'the top level'} accepts {', '.join(here.model_fields)}"
 
 
 def _owners(name: str, algo: Any) -> str | None:
-    """What to say about a setting that other algorithms have; a memory is never a mode of one without."""
+    """A hint to the algorithms that have the setting; memory settings point to the recurrent algorithm."""
     if not isinstance(algo, str) or algo not in ALGORITHMS:
         return None
     owners = [other for other in ALGORITHMS if name in get_config_class(other).model_fields]
@@ -204,9 +205,9 @@ def _owners(name: str, algo: Any) -> str | None:
 
 
 def _memory_elsewhere(value: Any, algo: Any) -> str:
-    """What to say when a setting's value asks for a memory, such as `policy: lstm`."""
-    asked = isinstance(value, str) and any(word in value.lower() for word in MEMORY_WORDS)
-    return ", algo recurrent_ppo has a memory" if asked and algo != "recurrent_ppo" else ""
+    """A hint to the recurrent algorithm if the value asks for a memory, such as `policy: lstm`."""
+    wants_memory = isinstance(value, str) and any(word in value.lower() for word in MEMORY_WORDS)
+    return ", algo recurrent_ppo has a memory" if wants_memory and algo != "recurrent_ppo" else ""
 
 
 def _explained(field: FieldInfo) -> str:

@@ -4,41 +4,30 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from rl_training.config.base import (
-    ActorLearningRate,
-    CriticLearningRate,
-    NonNegativeSchedule,
-    PositiveNumber,
-    ReplayConfig,
-    Tau,
-    constant,
-)
+from rl_training.config.actor_critic import ActorCriticConfig, InitialTemperature
+from rl_training.config.base import NonNegativeSchedule, PositiveNumber, Tau, constant
 
 
-class MPOConfig(ReplayConfig):
-    actor_learning_rate: ActorLearningRate = constant(3e-4)
-    critic_learning_rate: CriticLearningRate = constant(3e-4)
+class MPOConfig(ActorCriticConfig):
     dual_learning_rate: NonNegativeSchedule = Field(
-        constant(1e-2), description="Step size of the optimizer of the temperature and of the bounds' multipliers."
+        constant(1e-2), description="Learning rate of the temperature and of the multipliers of the KL bounds."
     )
     tau: Tau = 0.005
-    num_action_samples: int = Field(20, ge=1, description="Actions drawn from the target policy at each state.")
+    num_action_samples: int = Field(20, ge=1, description="Actions sampled from the target policy in each state.")
     improvement_kl: float = Field(
-        0.1, gt=0, description="How far, in KL, the reweighted actions may be from the target policy."
+        0.1, gt=0, description="Largest KL divergence of the reweighted actions from the target policy."
     )
     mean_kl: float = Field(
-        1e-3, gt=0, description="How far, in KL per dimension, the policy's mean may be from the target policy's."
+        1e-3, gt=0, description="Largest KL divergence per action dimension due to a change of the policy's mean."
     )
     covariance_kl: float = Field(
-        1e-6, gt=0, description="How far, in KL per dimension, the policy's spread may be from the target policy's."
+        1e-6, gt=0, description="Largest KL divergence per action dimension due to a change of the policy's covariance."
     )
     penalty_kl: PositiveNumber | None = Field(
-        None, description="How far, in KL, actions out of bounds may push the policy back inside; null is not at all."
+        None, description="KL bound of the penalty on actions outside [-1, 1]; null disables the penalty."
     )
-    initial_temperature: float = Field(1.0, gt=0, description="Where a learned temperature starts.")
-    initial_mean_multiplier: float = Field(
-        1.0, gt=0, description="Where the weight of the bound on the policy's mean starts."
-    )
+    initial_temperature: InitialTemperature = 1.0
+    initial_mean_multiplier: float = Field(1.0, gt=0, description="Initial multiplier of the bound on the mean.")
     initial_covariance_multiplier: float = Field(
-        10.0, gt=0, description="Where the weight of the bound on the policy's spread starts."
+        10.0, gt=0, description="Initial multiplier of the bound on the covariance."
     )

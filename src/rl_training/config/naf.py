@@ -15,9 +15,9 @@ class NAFConfig(ReplayConfig):
     exploration_noise: float = Field(
         0.1,
         ge=0,
-        description="Deviation of the noise added to actions, which span -1 to 1; precision noise is multiplied by it.",
+        description="Standard deviation of the action noise (actions span -1 to 1), or factor of the precision noise.",
     )
     noise_type: Literal["gaussian", "ou", "precision"] = Field(
         "gaussian",
-        description="Independent noise, correlated over time (Ornstein-Uhlenbeck), or wide where Q is flat.",
+        description="Independent Gaussian noise, time-correlated noise (ou), or precision: wide where Q is flat.",
     )

@@ -1,4 +1,4 @@
-"""Settings of image observations: what `env_kwargs.atari` and `env_kwargs.image` may say."""
+"""Settings of image observations: the keys of `env_kwargs.atari` and `env_kwargs.image`."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ PIXEL_KEYS = ("atari", "image")
 
 
 class AtariOptions(StrictModel):
-    """The protocol of an Atari run. Results are comparable only where all of it agrees."""
+    """The protocol of an Atari run. Results are comparable only if all of these settings are equal."""
 
     sticky_actions: float | None = Field(
-        None, ge=0, lt=1, description="Chance that the last action is repeated; null is the id's own (v5 0.25, v4 0)."
+        None,
+        ge=0,
+        lt=1,
+        description="Probability of repeating the last action; null is the id's default (v5 0.25, v4 0).",
     )
-    frame_skip: int = Field(4, ge=1, description="Emulator frames per env step.")
-    stack: int = Field(4, ge=1, description="Newest frames that make one observation.")
-    noop_max: int = Field(30, ge=0, description="Random number of idle frames at the start of a game, below this.")
-    fire_reset: bool = Field(True, description="Press FIRE at the start of a game, where there is such an action.")
-    episodic_life: bool = Field(False, description="In training a lost life ends the episode; never in evaluation.")
-    full_action_space: bool = Field(False, description="All 18 actions, not only those the game uses.")
+    frame_skip: int = Field(4, ge=1, description="Emulator frames per environment step.")
+    stack: int = Field(4, ge=1, description="Number of recent frames in one observation.")
+    noop_max: int = Field(30, ge=0, description="Idle frames at the start of a game: a random number below this.")
+    fire_reset: bool = Field(True, description="Press FIRE at the start of a game, if the game has that action.")
+    episodic_life: bool = Field(False, description="End the episode when a life is lost, in training only.")
+    full_action_space: bool = Field(False, description="Offer all 18 actions instead of only those that the game uses.")
     image_size: PositiveInteger | tuple[PositiveInteger, PositiveInteger] = Field(
-        84, description="Side of the square image, or its [height, width]."
+        84, description="Side of the square image, or [height, width]."
     )
-    color: bool = Field(False, description="Three channels per frame instead of one.")
-    max_frames: int = Field(108_000, ge=1, description="Emulator frames after which a game is cut off.")
+    color: bool = Field(False, description="Keep three color channels per frame instead of one gray channel.")
+    max_frames: int = Field(108_000, ge=1, description="Emulator frames after which a game is truncated.")
 
     @property
     def height_and_width(self) -> tuple[int, int]:
@@ -38,14 +41,14 @@ class AtariOptions(StrictModel):
 
 
 class ImageOptions(StrictModel):
-    """What is done to the images of any env that shows uint8 ones, in this order."""
+    """Preprocessing of uint8 image observations, applied in this order."""
 
-    grayscale: bool = Field(False, description="One channel of brightness instead of three.")
+    grayscale: bool = Field(False, description="Convert images to one gray channel.")
     resize: PositiveInteger | tuple[PositiveInteger, PositiveInteger] | None = Field(
-        None, description="Side of the square image, or its [height, width]; null leaves it."
+        None, description="Side of the square image, or [height, width]; null keeps the size."
     )
-    channel_first: bool = Field(True, description="Images as (channels, height, width), which the encoders take.")
-    stack: int = Field(1, ge=1, description="Newest images that make one observation.")
+    channel_first: bool = Field(True, description="Order images as (channels, height, width), as the encoders expect.")
+    stack: int = Field(1, ge=1, description="Number of recent images in one observation.")
 
     @property
     def height_and_width(self) -> tuple[int, int] | None:
@@ -56,21 +59,23 @@ Options = TypeVar("Options", AtariOptions, ImageOptions)
 
 
 def pixel_options(env_kwargs: Mapping[str, Any]) -> AtariOptions | ImageOptions | None:
-    """What the env's keywords ask for; null when they ask for nothing, and then nothing is done to observations."""
+    """The preprocessing that `env_kwargs` requests; None if observations stay as they are."""
     atari = _validated(AtariOptions, "atari", env_kwargs.get("atari", False))
     image = _validated(ImageOptions, "image", env_kwargs.get("image", False))
     if atari is not None and image is not None:
-        raise ConfigError("env_kwargs.image: env_kwargs.atari does all of it already, leave one out", key="env_kwargs")
+        raise ConfigError(
+            "env_kwargs.image: env_kwargs.atari includes this preprocessing; remove one of the two", key="env_kwargs"
+        )
     return atari or image
 
 
 def kept_for_another_env(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Another id does not know the keywords of the old one, but its images are prepared alike."""
+    """The keyword arguments to keep when the environment id changes: only those of the image preprocessing."""
     return {name: value for name, value in env_kwargs.items() if name in PIXEL_KEYS}
 
 
 def frame_stack(env_kwargs: Mapping[str, Any]) -> int:
-    """How many frames an observation is made of, as far as the settings say."""
+    """The number of frames that the settings stack into one observation."""
     options = pixel_options(env_kwargs)
     return 1 if options is None else options.stack
 
@@ -89,7 +94,7 @@ def _validated(kind: type[Options], name: str, value: Any) -> Options | None:
         problem = error.errors(include_url=False, include_context=False)[0]
         field = str(problem["loc"][0])
         if field not in kind.model_fields:
-            text = f"unknown key, {key} takes {', '.join(kind.model_fields)}"
+            text = f"unknown key, {key} accepts {', '.join(kind.model_fields)}"
         else:
             text = f"{printable(problem['input'])} is not valid, expected {describe_field(kind.model_fields[field])}"
         raise ConfigError(f"{key}.{printable(field, quoted=False)}: {text}", key=f"{key}.{field}") from None

@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydantic import Field
 
-from rl_training.config.base import (
-    MinibatchSize,
-    NonNegativeSchedule,
-    NormalizeAdvantages,
-    NumSteps,
-    OnPolicyConfig,
-    UpdateEpochs,
-    check_minibatch,
-    constant,
-)
-
-if TYPE_CHECKING:
-    from rl_training.config.train_config import TrainConfig
+from rl_training.config.base import AdamEpsilon, ClipRange, NormalizeAdvantages, NumSteps, UpdateEpochs, constant
+from rl_training.config.minibatches import MinibatchConfig
 
 
-class PPOConfig(OnPolicyConfig):
+class PPOConfig(MinibatchConfig):
     num_steps: NumSteps = 2048
     normalize_advantages: NormalizeAdvantages = True
-    minibatch_size: MinibatchSize = 64
     update_epochs: UpdateEpochs = 10
-    clip_range: NonNegativeSchedule = Field(
-        constant(0.2), description="How far the probability ratio may leave 1 before its gradient stops."
-    )
+    clip_range: ClipRange = constant(0.2)
     value_clip_range: float | None = Field(
-        None, gt=0, description="How far values may move from the rollout's own; null turns it off."
+        None, gt=0, description="How far values may move from those of the rollout; null disables the clipping."
     )
     target_kl: float | None = Field(
-        None, gt=0, description="Stop a rollout's updates once the policy moved this far; null never stops."
+        None, gt=0, description="Stop updating on a rollout when the approximate KL exceeds this; null never stops."
     )
-    adam_epsilon: float = Field(1e-5, gt=0, description="Keeps Adam's division finite.")
-
-    def check(self, train: TrainConfig) -> None:
-        check_minibatch(self.minibatch_size, self.num_steps, train.num_envs)
+    adam_epsilon: AdamEpsilon = 1e-5
 
     def why_not_compilable(self) -> str | None:
         if self.compilable and self.target_kl is not None:
-            # Whether a step is taken at all is decided in the middle of it.
+            # The step itself decides whether its gradients are applied.
             return "with algo_kwargs.target_kl has no step to compile"
         return super().why_not_compilable()

@@ -25,9 +25,11 @@ class QLearningConfig(ReplayConfig):
     exploration: UnitSchedule = Field(
         Schedule(start=1.0, end=0.05), description="Probability of a random action (epsilon)."
     )
-    target_update_every: int = Field(10_000, ge=1, description="Env steps between full copies into the target network.")
-    tau: Tau | None = Field(
-        None, description="Move the target network by this share each gradient step, instead of full copies."
+    target_update_every: int = Field(
+        10_000, ge=1, description="Environment steps between full copies to the target network."
     )
-    double: bool = Field(False, description="Choose the next action with the online network (double DQN).")
-    dueling: bool = Field(False, description="Split the network into state value and advantages.")
+    tau: Tau | None = Field(
+        None, description="Move the target network by this fraction per gradient step, instead of full copies."
+    )
+    double: bool = Field(False, description="Select the next action with the online network (double DQN).")
+    dueling: bool = Field(False, description="Split the network into state value and advantages (dueling DQN).")

@@ -25,80 +25,87 @@ from rl_training.errors import ConfigError
 
 
 class ModelConfig(StrictModel):
-    """The networks."""
+    """The settings of the networks."""
 
     hidden_sizes: tuple[PositiveInteger, ...] = Field(
-        (64, 64), description="Width of each hidden layer, behind the encoder if there is one."
+        (64, 64), description="Width of each hidden layer, after the encoder if there is one."
     )
-    activation: Literal["tanh", "relu"] = Field("tanh", description="Nonlinearity after each hidden layer.")
+    activation: Literal["tanh", "relu"] = Field("tanh", description="Activation function of the hidden layers.")
     encoder: Literal["auto", "mlp", "nature", "impala"] = Field(
-        "auto", description="What observations go through first; auto is mlp for vectors, nature for images."
+        "auto", description="Network that encodes observations; auto is mlp for vectors and nature for images."
     )
     encoder_size: PositiveInteger | None = Field(
-        None, description="Features that an image encoder gives; null is 512 for nature, 256 for impala."
+        None, description="Output size of an image encoder; null means 512 for nature and 256 for impala."
     )
     normalize_observations: bool = Field(
-        False, description="Shift and scale observations by their running mean and deviation."
+        False, description="Normalize observations by their running mean and standard deviation."
     )
-    observation_clip: float = Field(10.0, gt=0, description="Normalised observations are clipped to this.")
-    orthogonal_init: bool = Field(True, description="Start from orthogonal weights and zero biases.")
-    initial_log_std: float = Field(0.0, description="Logarithm of a Gaussian policy's first deviation.")
+    observation_clip: float = Field(10.0, gt=0, description="Clip normalized observations to plus or minus this value.")
+    orthogonal_init: bool = Field(True, description="Initialize with orthogonal weights and zero biases.")
+    initial_log_std: float = Field(0.0, description="Initial logarithm of a Gaussian policy's standard deviation.")
 
 
 class TrainConfig(StrictModel):
-    """One run, whole. Env steps are counted over all envs together."""
+    """All settings of one run. Environment steps are counted over all environments together."""
 
     algo: str = Field(description="Name of the algorithm, such as ppo.")
-    env_id: str = Field(min_length=1, description="Gymnasium id, or module:EnvId for an env of your own.")
+    env_id: str = Field(
+        min_length=1, description="Gymnasium id of the environment, or module:EnvId for your own environment."
+    )
     env_kwargs: dict[str, JsonValue] = Field(
-        default_factory=dict, description="Keywords to make the env with; atari and image prepare what it shows."
+        default_factory=dict,
+        description="Keyword arguments of the environment; atari and image preprocess its observations.",
     )
     eval_env_kwargs: dict[str, JsonValue] = Field(
-        default_factory=dict, description="Keywords that evaluation and play add to env_kwargs, or have instead."
+        default_factory=dict, description="Keyword arguments that override env_kwargs in evaluation and play."
     )
     vector_backend: Literal["auto", "native", "batched", "sync", "async"] = Field(
-        "auto", description="How several envs are stepped together; async is a supervised process for each."
+        "auto", description="How to step several environments; async runs each one in a supervised process."
     )
     env_timeout: float = Field(
-        60.0, gt=0, description="Seconds for a step or reset of an async env, before its process is replaced."
+        60.0, gt=0, description="Seconds that an async environment may take per step or reset before it is restarted."
     )
-    seed: int = Field(0, ge=0, description="Every random choice of the run follows from it.")
-    total_timesteps: int = Field(100_000, ge=1, description="Env steps of the whole run.")
-    num_envs: int = Field(1, ge=1, description="Envs stepped side by side.")
-    device: Literal["cpu", "cuda", "auto"] = Field("cpu", description="Where the networks live.")
+    seed: int = Field(0, ge=0, description="Seed of every random choice in the run.")
+    total_timesteps: int = Field(100_000, ge=1, description="Environment steps of the whole run.")
+    num_envs: int = Field(1, ge=1, description="Number of environments to step in parallel.")
+    device: Literal["cpu", "cuda", "auto"] = Field(
+        "cpu", description="Device of the networks; auto uses cuda if it is available."
+    )
     threads: Literal["auto"] | PositiveInteger = Field(
-        "auto", description="CPU threads of the learner; auto goes by the size of the work."
+        "auto", description="CPU threads of the learner; auto depends on the size of networks and batches."
     )
     compile: Literal["auto", "on", "off"] = Field(
-        "auto", description="Compile the gradient step: quicker steps after seconds of compiling; auto if it pays."
+        "auto", description="Compile the gradient step for speed, at the cost of some seconds; auto if it pays off."
     )
-    output_dir: str = Field("runs", min_length=1, description="Directory that run directories are made in.")
-    # A leading dot or dash would make a hidden directory, a parent directory or a command line option.
+    output_dir: str = Field("runs", min_length=1, description="Directory that contains the run directories.")
+    # A name with a leading dot or dash could be a hidden directory, the parent directory or a command-line option.
     run_name: str | None = Field(
         None,
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$",
-        description="Name of the run directory; null makes one up.",
+        description="Name of the run directory; null generates one.",
     )
-    log_every: int = Field(1000, ge=1, description="Env steps between two lines of metrics.")
-    eval_every: int = Field(0, ge=0, description="Env steps between evaluations; 0 is only at the end.")
-    eval_episodes: int = Field(10, ge=1, description="Episodes of one evaluation.")
-    checkpoint_every: int = Field(0, ge=0, description="Env steps between checkpoints; 0 is only at the end.")
-    keep_checkpoints: int = Field(2, ge=1, description="Newest checkpoints that are kept.")
-    tensorboard: bool = Field(False, description="Write TensorBoard event files too.")
+    log_every: int = Field(1000, ge=1, description="Environment steps between two lines of metrics.")
+    eval_every: int = Field(0, ge=0, description="Environment steps between evaluations; 0 evaluates only at the end.")
+    eval_episodes: int = Field(10, ge=1, description="Episodes per evaluation.")
+    checkpoint_every: int = Field(
+        0, ge=0, description="Environment steps between checkpoints; 0 saves only at the end."
+    )
+    keep_checkpoints: int = Field(2, ge=1, description="Number of recent checkpoints to keep.")
+    tensorboard: bool = Field(False, description="Also write TensorBoard event files.")
     wandb_project: str | None = Field(
-        None, min_length=1, description="Weights & Biases project to log to as well; null logs nowhere else."
+        None, min_length=1, description="Weights & Biases project that the run also logs to; null disables it."
     )
-    model: ModelConfig = Field(default_factory=ModelConfig, description="The networks.")
-    # Any subclass must be dumped with its own fields, not with those of the base.
+    model: ModelConfig = Field(default_factory=ModelConfig, description="Settings of the networks.")
+    # Dump the fields of the subclass, not only those of the annotated base class.
     algo_kwargs: SerializeAsAny[AlgorithmConfig] = Field(
-        default_factory=dict, validate_default=True, description="The algorithm's own settings."
+        default_factory=dict, validate_default=True, description="Settings of the algorithm."
     )
 
     @field_validator("algo_kwargs", mode="before")
     @classmethod
     def _by_algorithm(cls, value: Any, info: ValidationInfo) -> AlgorithmConfig:
         if "algo" not in info.data:
-            raise PydanticCustomError("no_algo", "cannot be checked without a valid algo")
+            raise PydanticCustomError("no_algo", "needs a valid algo to be checked")
         config_class = get_config_class(info.data["algo"])
         if isinstance(value, AlgorithmConfig) and type(value) is not config_class:
             raise PydanticCustomError("wrong_algorithm", "settings of another algorithm")
@@ -122,5 +129,5 @@ class TrainConfig(StrictModel):
 
     @property
     def evaluation_kwargs(self) -> dict[str, JsonValue]:
-        """What evaluation and play make their envs with. The overlay is shallow: a key is replaced as a whole."""
+        """The keyword arguments of evaluation and play. A key of `eval_env_kwargs` replaces the whole value."""
         return self.env_kwargs | self.eval_env_kwargs

@@ -2,48 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
 from rl_training.config.base import (
     LearningRate,
     MaxGradNorm,
-    MinibatchSize,
     NonNegativeSchedule,
+    NormalizeRolloutAdvantages,
     NumSteps,
-    OnPolicyConfig,
     UpdateEpochs,
-    check_minibatch,
     constant,
 )
-
-if TYPE_CHECKING:
-    from rl_training.config.train_config import TrainConfig
+from rl_training.config.minibatches import MinibatchConfig
 
 
-class TRPOConfig(OnPolicyConfig):
-    """The policy step has no learning rate: `learning_rate` and everything about minibatches is the critic's."""
+class TRPOConfig(MinibatchConfig):
+    """The policy step has no learning rate: `learning_rate`, minibatches and epochs belong to the critic."""
 
     compilable: ClassVar[bool] = False
 
     num_steps: NumSteps = 2048
-    normalize_advantages: bool = Field(True, description="Give the advantages of a rollout mean 0 and deviation 1.")
+    normalize_advantages: NormalizeRolloutAdvantages = True
     learning_rate: LearningRate = constant(1e-3)
     max_grad_norm: MaxGradNorm = None
-    minibatch_size: MinibatchSize = 64
     update_epochs: UpdateEpochs = 10
     max_kl: NonNegativeSchedule = Field(
-        constant(0.01), description="How far one update may move the policy: mean KL of the old from the new."
+        constant(0.01), description="Largest mean KL divergence between the old and the new policy of an update."
     )
     damping: float = Field(
-        0.1, ge=0, description="Added to the Fisher matrix before it is inverted, which keeps steps short."
+        0.1, ge=0, description="Added to the diagonal of the Fisher matrix; larger values shorten the steps."
     )
-    conjugate_gradient_steps: int = Field(10, ge=1, description="Steps to invert the Fisher matrix in.")
-    line_search_steps: int = Field(10, ge=1, description="Step lengths tried before an update is given up.")
+    conjugate_gradient_steps: int = Field(
+        10, ge=1, description="Iterations of the conjugate gradient method that inverts the Fisher matrix."
+    )
+    line_search_steps: int = Field(10, ge=1, description="Step lengths to try before an update is skipped.")
     line_search_decay: float = Field(
-        0.8, gt=0, lt=1, description="Each length the line search tries is this share of the last."
+        0.8, gt=0, lt=1, description="Ratio of each step length in the line search to the previous one."
     )
-
-    def check(self, train: TrainConfig) -> None:
-        check_minibatch(self.minibatch_size, self.num_steps, train.num_envs)

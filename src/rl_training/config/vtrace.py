@@ -1,4 +1,4 @@
-"""Settings that IMPALA and APPO share: V-trace and its whole-trajectory minibatches."""
+"""Settings that IMPALA and APPO share: V-trace and minibatches of whole trajectories."""
 
 from __future__ import annotations
 
@@ -19,20 +19,18 @@ class VTraceConfig(OnPolicyConfig):
     gae_lambda: GaeLambda = 1.0
     normalize_advantages: NormalizeAdvantages = False
     rho_bar: float = Field(
-        1.0, gt=0, description="Cap of the importance weight of a step's own error: whose values are learned."
+        1.0, gt=0, description="Cap on the importance weight of each TD error; sets which policy the values describe."
     )
-    c_bar: float = Field(
-        1.0, gt=0, description="Cap of the importance weights along the trace: how far later errors reach back."
-    )
-    pg_rho_bar: float = Field(1.0, gt=0, description="Cap of the importance weight of the policy gradient.")
+    c_bar: float = Field(1.0, gt=0, description="Cap on the trace weights; sets how far later TD errors reach back.")
+    pg_rho_bar: float = Field(1.0, gt=0, description="Cap on the importance weight in the policy gradient.")
     num_minibatches: int = Field(
-        1, ge=1, description="Gradient steps a rollout is shared out to, by whole envs: it must divide num_envs."
+        1, ge=1, description="Minibatches per rollout, each made of whole environments; must divide num_envs."
     )
 
     def check(self, train: TrainConfig) -> None:
         if train.num_envs % self.num_minibatches:
             raise ConfigError(
                 f"algo_kwargs.num_minibatches: {self.num_minibatches} does not divide num_envs ({train.num_envs}); "
-                f"V-trace needs whole trajectories, so a minibatch is made of whole envs",
+                f"V-trace needs whole trajectories, so a minibatch consists of whole environments",
                 key="algo_kwargs.num_minibatches",
             )

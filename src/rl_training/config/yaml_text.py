@@ -1,7 +1,7 @@
-"""Reading and writing YAML: plain data only, so that a file from anywhere is safe to open.
+"""Read and write YAML as plain data, so that untrusted files are safe to open.
 
-Numbers are as people write them (`1e-4`, `2E6`, `1_000_000`), and `true` and `false` are the only booleans.
-Tags, anchors, aliases and repeated keys are refused: they can hide what a config says.
+Numbers may be written as `1e-4`, `2E6` or `1_000_000`; `true` and `false` are the only booleans. Tags, anchors,
+aliases and repeated keys are refused, because they can hide what a config contains.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from rl_training.errors import ConfigError
+from rl_training.text import one_line
 
 LARGEST_FILE = 1_000_000
 DEEPEST_NESTING = 20
+LONGEST_PROBLEM = 100
 
 INTEGER = "tag:yaml.org,2002:int"
 FLOAT = "tag:yaml.org,2002:float"
 BOOLEAN = "tag:yaml.org,2002:bool"
 NULL = "tag:yaml.org,2002:null"
-# In this order; the characters are those a scalar of the kind can begin with.
+# Tried in this order. The last entry lists the characters that such a scalar can start with.
 SCALARS = [
     (BOOLEAN, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), "tTfF"),
     (NULL, re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
@@ -37,7 +39,7 @@ SCALARS = [
 
 
 class Document(NamedTuple):
-    """Plain data, and the line on which each dotted key stands."""
+    """Plain data, and the line of each dotted key."""
 
     data: Any
     lines: dict[str, int]
@@ -49,9 +51,9 @@ class _Problem(yaml.MarkedYAMLError):
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses while composing: before an alias is expanded or a deep file exhausts the stack."""
+    """Refuses bad input while composing, before an alias expands or a deep file exhausts the stack."""
 
-    # A table of our own: the inherited one reads 1e-4 as text, 010 as 8, 1:30 as 90 and `no` as false.
+    # Replaces the inherited table, which reads 1e-4 as text, 010 as 8, 1:30 as 90 and `no` as false.
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
 
     def __init__(self, text: str) -> None:
@@ -73,7 +75,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes any text that either our loader or another YAML reader would take for something else."""
+    """Quotes every text that our loader or another YAML reader would not read as text."""
 
     yaml_implicit_resolvers = dict(yaml.SafeDumper.yaml_implicit_resolvers)
 
@@ -87,12 +89,12 @@ for _tag, _pattern, _first in SCALARS:
 
 
 def read_file(path: Path, name: str) -> Document:
-    """The mapping in a YAML file; `name` is how errors call the file."""
+    """Read the mapping in a YAML file; error messages call the file `name`."""
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:
-            raise ConfigError(f"{name}: larger than {LARGEST_FILE // 1_000_000} MB, this is not a config")
+            raise ConfigError(f"{name}: larger than {LARGEST_FILE // 1_000_000} MB, not a config file")
         text = content.decode("utf-8")
     except OSError as error:
         raise ConfigError(f"{name}: cannot be read ({error.strerror})") from error
@@ -106,7 +108,7 @@ def read_file(path: Path, name: str) -> Document:
 
 
 def parse(text: str, name: str, show_line: bool = True) -> Document:
-    """Plain data from YAML text; `name` is how errors call it."""
+    """Read plain data from YAML text; error messages call it `name`."""
     if len(text) > LARGEST_FILE:
         raise ConfigError(f"{name}: larger than {LARGEST_FILE // 1_000_000} MB")
     lines: dict[str, int] = {}
@@ -120,15 +122,16 @@ def parse(text: str, name: str, show_line: bool = True) -> Document:
         problem = error.problem or error.context or "not valid YAML"
         if problem.startswith("but "):
             problem = f"{error.context}, {problem}"
-        raise ConfigError(f"{name}{where}: {_one_line(problem)}") from error
+        raise ConfigError(f"{name}{where}: {one_line(problem, LONGEST_PROBLEM)}") from error
     except yaml.reader.ReaderError as error:
         line = text[: int(error.position)].count("\n") + 1
         where = f", line {line}" if show_line else ""
-        raise ConfigError(f"{name}{where}: a character that is not allowed in YAML") from error
+        raise ConfigError(f"{name}{where}: contains a character that is not allowed in YAML") from error
 
 
 def dump(data: Any) -> str:
-    # Escaped, not literal: PyYAML writes some line breaks of Unicode so that they are read back as spaces.
+    """Plain data as YAML text, with keys in their given order."""
+    # Escape non-ASCII characters: PyYAML writes some Unicode line breaks in a form that it reads back as spaces.
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=False, width=100)
 
 
@@ -142,9 +145,9 @@ def _build(node: Node, key: str, lines: dict[str, int]) -> Any:
     for key_node, value_node in node.value:
         name = _scalar(key_node) if isinstance(key_node, ScalarNode) else None
         if not isinstance(name, str):
-            raise _Problem("keys must be text (quote it if it is meant)", key_node.start_mark)
+            raise _Problem("keys must be text; quote the key", key_node.start_mark)
         if name in result:
-            raise _Problem(f"key {_one_line(name)!r} appears twice", key_node.start_mark)
+            raise _Problem(f"key {one_line(name, LONGEST_PROBLEM)!r} appears twice", key_node.start_mark)
         dotted = f"{key}.{name}" if key else name
         lines[dotted] = key_node.start_mark.line + 1
         result[name] = _build(value_node, dotted, lines)
@@ -165,7 +168,3 @@ def _scalar(node: ScalarNode) -> Any:
             raise _Problem("the number is too large", node.start_mark)
         return number
     return text
-
-
-def _one_line(text: str) -> str:
-    return "".join(character for character in " ".join(text.split()) if character.isprintable())[:100]

@@ -20,7 +20,7 @@ from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvError, RLTrainingError
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
 from rl_training.storage.checkpoints import Checkpoint
-from rl_training.storage.durable_files import one_line
+from rl_training.text import one_line
 
 CALLABLE_PREFIX = "callable:"
 

@@ -24,8 +24,8 @@ from rl_training.storage.checkpoints import (
     save_checkpoint,
     write_segment,
 )
-from rl_training.storage.durable_files import one_line
 from rl_training.telemetry.recorder import Recorder
+from rl_training.text import one_line
 
 LARGEST_SEGMENT = 500_000_000  # bytes
 

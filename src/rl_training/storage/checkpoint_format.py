@@ -1,4 +1,4 @@
-"""One checkpoint: a directory of JSON and safetensors, complete or absent, verified before it is believed."""
+"""One checkpoint: a directory of JSON and safetensors files, complete or absent, and verified before use."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from rl_training.storage.durable_files import (
     crash_point,
     encode_json,
     file_record,
+    free_name,
     make_directory,
-    one_line,
     read_json,
     release_temporary,
     remove_leftovers,
@@ -33,6 +33,7 @@ from rl_training.storage.fingerprint import fingerprint
 from rl_training.storage.replay_segments import SegmentRef, segment_path
 from rl_training.storage.state_tree import flatten_state, to_numpy, unflatten_state
 from rl_training.storage.tensor_files import read_arrays, write_arrays
+from rl_training.text import one_line
 
 SCHEMA = 1
 FORMAT = "rl_training checkpoint"
@@ -57,7 +58,7 @@ _FIELD_TYPES: dict[str, type] = {
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint says about itself; cheap to read."""
+    """The description of a checkpoint, cheap to read."""
 
     schema: int
     library_version: str
@@ -73,42 +74,13 @@ class Manifest:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """A loaded checkpoint; `skipped` names newer ones that were passed over, with the reason."""
+class Checkpoint(Manifest):
+    """A loaded checkpoint: its manifest with its content. `skipped` says why newer checkpoints were passed over."""
 
     path: Path
-    manifest: Manifest
     config: dict[str, Any]
     state: dict[str, Any]
     skipped: list[str] = field(default_factory=list)
-
-    @property
-    def algorithm(self) -> str:
-        return self.manifest.algorithm
-
-    @property
-    def env_steps(self) -> int:
-        return self.manifest.env_steps
-
-    @property
-    def number(self) -> int:
-        return self.manifest.number
-
-    @property
-    def kind(self) -> Kind:
-        return self.manifest.kind
-
-    @property
-    def exact(self) -> bool:
-        return self.manifest.exact
-
-    @property
-    def fingerprint(self) -> dict[str, Any]:
-        return self.manifest.fingerprint
-
-    @property
-    def segments(self) -> list[SegmentRef]:
-        return self.manifest.segments
 
 
 def save_checkpoint(
@@ -124,10 +96,10 @@ def save_checkpoint(
     segments: Sequence[SegmentRef] = (),
     replace: bool = False,
 ) -> Path:
-    """Write a checkpoint and return where it is: durable and complete, or not there at all.
+    """Write a checkpoint durably and return its path. A failed write leaves nothing behind.
 
-    A name in use gets the suffix `-1`, `-2`, ...; with `replace` an earlier checkpoint of that very name
-    makes way instead (for a file the user named; nothing but a checkpoint is ever replaced).
+    A name that is taken gets the suffix `-1`, `-2`, ... With `replace`, a checkpoint of that name is replaced
+    instead; anything that is not a checkpoint is never replaced.
     """
     directory = Path(directory)
     if replace:
@@ -173,7 +145,7 @@ def save_checkpoint(
         if isinstance(error, OSError):
             raise CheckpointError(
                 f"{directory}: cannot write the checkpoint ({one_line(error.strerror or error)}); "
-                "free space there or choose another output_dir"
+                "free some space or choose another output_dir"
             ) from None
         raise
     finally:
@@ -192,17 +164,14 @@ def _move_into_place(temporary: Path, directory: Path, replace: bool) -> Path:
             except OSError:
                 os.rename(trash, directory)
                 raise
-            # The new name has to be on the disk before the old content goes.
+            # The new name must be on the disk before the old content is removed.
             sync_directory(directory.parent)
             remove_tree(trash)
         finally:
             release_temporary(trash)
         return directory
-    final, attempt = directory, 0
-    # Renaming onto an empty directory succeeds on POSIX, so the name has to be free beforehand.
-    while os.path.lexists(final):
-        attempt += 1
-        final = directory.with_name(f"{directory.name}-{attempt}")
+    # Renaming onto an empty directory succeeds on POSIX, so the name must be free beforehand.
+    final = free_name(directory, first=1)
     os.rename(temporary, final)
     return final
 
@@ -221,21 +190,21 @@ def _manifest_checksum(manifest: Mapping[str, Any]) -> str:
 
 
 def read_manifest(directory: str | Path) -> Manifest:
-    """The manifest alone, checked in form but not against the files."""
+    """Read and check the manifest without verifying the other files."""
     directory = Path(directory)
     path = directory / MANIFEST
     if not directory.exists():
         raise CheckpointError(f"{directory}: no such checkpoint")
     if not directory.is_dir() or not os.path.lexists(path):
-        reason = f"it has no {MANIFEST}" if directory.is_dir() else "one is a directory, this is a file"
+        reason = f"it has no {MANIFEST}" if directory.is_dir() else "it is a file, not a directory"
         raise CheckpointError(f"{directory}: not an rl_training checkpoint ({reason})")
     data = read_json(path)
     if not isinstance(data, dict) or data.get("format") != FORMAT or type(data.get("schema")) is not int:
         raise CheckpointError(f"{path}: not the manifest of an rl_training checkpoint")
     if data["schema"] > SCHEMA:
         raise CheckpointError(
-            f"{path}: written by a newer rl_training ({one_line(data.get('library_version'))}), needs schema "
-            f"{data['schema']} and this one reads up to {SCHEMA}; upgrade rl_training"
+            f"{path}: written by a newer rl_training ({one_line(data.get('library_version'))}) with schema "
+            f"{data['schema']}, but this version reads schemas up to {SCHEMA}; upgrade rl_training"
         )
     if data["schema"] < 1 or data.get("checksum") != _manifest_checksum(data):
         raise CheckpointError(f"{path}: damaged, its checksum does not match; use another checkpoint")
@@ -248,12 +217,12 @@ def read_manifest(directory: str | Path) -> Manifest:
 def _parse_manifest(data: dict[str, Any]) -> Manifest:
     for name, kind in _FIELD_TYPES.items():
         if type(data.get(name)) is not kind:
-            raise ValueError(f"the field {name!r} is missing or not of type {kind.__name__}")
+            raise ValueError(f"the field {name!r} is missing or is not of type {kind.__name__}")
     if data["kind"] not in ("resume", "agent"):
         raise ValueError(f"the kind {data['kind']!r} is unknown")
     unexpected = sorted(set(data["files"]) ^ set(FILES))
     if unexpected:
-        raise ValueError(f"it should name {', '.join(FILES)}, but not so for {unexpected[0]!r}")
+        raise ValueError(f"expected the files {', '.join(FILES)}; {unexpected[0]!r} is missing or unexpected")
     for name, record in data["files"].items():
         if not isinstance(record, dict) or type(record.get("size")) is not int:
             raise ValueError(f"the entry of {name} has no size")
@@ -265,7 +234,7 @@ def _parse_manifest(data: dict[str, Any]) -> Manifest:
 
 
 def load_checkpoint(directory: str | Path) -> Checkpoint:
-    """Verify the checkpoint's own files, then load them. Replay segments are verified by `read_segment`."""
+    """Verify and load the files of a checkpoint. `read_segment` verifies and loads replay data."""
     directory = Path(directory)
     manifest = read_manifest(directory)
     for name, record in manifest.files.items():
@@ -277,17 +246,17 @@ def load_checkpoint(directory: str | Path) -> Checkpoint:
     except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
         raise CheckpointError(f"{directory / FILES[1]}: not a stored state ({one_line(error)})") from None
     if not isinstance(config, dict) or not isinstance(state, dict):
-        raise CheckpointError(f"{directory}: config and state have to be JSON objects")
-    return Checkpoint(path=directory, manifest=manifest, config=config, state=state)
+        raise CheckpointError(f"{directory}: config and state must be JSON objects; use another checkpoint")
+    return Checkpoint(**vars(manifest), path=directory, config=config, state=state)
 
 
 def replay_directory(checkpoint: Path) -> Path:
-    """Where the segments of a checkpoint lie: next to the run's `checkpoints`."""
+    """The directory of a checkpoint's replay segments, next to the run's `checkpoints`."""
     return checkpoint.absolute().parent.parent / "replay"
 
 
 def verify_checkpoint(directory: str | Path, *, segments: SegmentCheck = "hash") -> list[str]:
-    """Everything wrong with a checkpoint, one line each; empty when it is good."""
+    """All problems of a checkpoint, one line each; empty if it is valid."""
     directory = Path(directory)
     try:
         manifest = read_manifest(directory)

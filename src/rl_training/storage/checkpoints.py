@@ -1,7 +1,7 @@
-"""The checkpoints of a run: names and order, newest that verifies, best, retention, and finding one.
+"""The checkpoints of a run: their names, the newest valid one, the best one, retention and lookup.
 
-A run keeps `checkpoints/step-000000050000` (all that is needed to resume) and `checkpoints/best-...` (the
-best agent so far). How one is written and read is in `checkpoint_files`, replay data in `replay_segments`.
+A run keeps `checkpoints/step-000000050000` (everything needed to resume) and `checkpoints/best-...` (the best
+agent so far). `checkpoint_format` writes and reads a checkpoint, `replay_segments` the replay data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rl_training.storage.checkpoint_format import (
     save_checkpoint,
     verify_checkpoint,
 )
-from rl_training.storage.durable_files import crash_point, discard, one_line, remove_leftovers
+from rl_training.storage.durable_files import crash_point, discard, remove_leftovers
 from rl_training.storage.fingerprint import fingerprint, fingerprint_differences
 from rl_training.storage.replay_segments import (
     SegmentRef,
@@ -35,6 +35,7 @@ from rl_training.storage.replay_segments import (
     write_segment,
 )
 from rl_training.storage.run_directory import is_run_directory, list_runs
+from rl_training.text import one_line
 
 __all__ = [
     "SCHEMA",
@@ -44,6 +45,7 @@ __all__ = [
     "apply_retention",
     "best_checkpoint",
     "checkpoint_path",
+    "checkpoint_steps",
     "crash_point",
     "fingerprint",
     "fingerprint_differences",
@@ -65,41 +67,42 @@ _NAME = re.compile(r"(step|best)-(\d{12,20})(?:-(\d{1,9}))?")
 
 
 def checkpoint_path(run_dir: str | Path, kind: Kind, env_steps: int) -> Path:
-    """The name that a checkpoint of this kind gets: `checkpoints/step-...` or `checkpoints/best-...`."""
+    """The path of a new checkpoint: `checkpoints/step-...` to resume from, or `checkpoints/best-...` for an agent."""
     return Path(run_dir) / "checkpoints" / f"{_PREFIXES[kind]}-{env_steps:012d}"
 
 
+def checkpoint_steps(path: Path) -> int:
+    """The environment steps in the name of a checkpoint: 50000 for `step-000000050000`."""
+    return int(path.name.split("-")[1])
+
+
 def list_checkpoints(run_dir: str | Path, kind: Kind | None = None) -> list[Path]:
-    """Checkpoint directories by name, newest first, not verified; of one kind, or of both."""
+    """The checkpoint directories of one kind or of both, newest first, without verification."""
     folder = Path(run_dir) / "checkpoints"
     if not folder.is_dir():
         return []
-    found = []
+    ages = []
     for path in folder.iterdir():
         match = _NAME.fullmatch(path.name)
         if match and kind in (None, _kind_of(path)) and path.is_dir() and not path.is_symlink():
-            found.append(((int(match[2]), match[1] == "step", int(match[3] or 0)), path))
-    return [path for _, path in sorted(found, reverse=True)]
+            ages.append(((int(match[2]), match[1] == "step", int(match[3] or 0)), path))
+    return [path for _, path in sorted(ages, reverse=True)]
 
 
 def _kind_of(path: Path) -> Kind:
     return "resume" if path.name.startswith("step-") else "agent"
 
 
-def _steps_of(path: Path) -> int:
-    return int(path.name.split("-")[1])
-
-
 def latest_checkpoint(run_dir: str | Path, *, segments: SegmentCheck = "hash") -> Checkpoint:
-    """The newest resumable checkpoint that verifies; the ones passed over are named in `skipped`.
+    """The newest valid checkpoint to resume from; its `skipped` lists newer ones that are damaged.
 
-    `segments="skip"` leaves the replay data unread, for a caller who only wants the agent.
+    `segments="skip"` does not read the replay data, for callers that need only the agent.
     """
     return _newest(Path(run_dir), "resume", segments)
 
 
 def best_checkpoint(run_dir: str | Path) -> Checkpoint:
-    """The best agent that evaluation found in this run."""
+    """The agent with the best evaluation of this run."""
     return _newest(Path(run_dir), "agent", "skip")
 
 
@@ -115,19 +118,19 @@ def _newest(run_dir: Path, kind: Kind, segments: SegmentCheck) -> Checkpoint:
         skipped.append(problems[0])
     what = "checkpoint" if kind == "resume" else "best checkpoint"
     if skipped:
-        raise CheckpointError(f"{run_dir}: no {what} verifies, all {len(skipped)} are damaged; newest: {skipped[0]}")
+        raise CheckpointError(f"{run_dir}: no valid {what}, all {len(skipped)} are damaged; newest: {skipped[0]}")
     raise CheckpointError(f"{run_dir}: the run has no {what} yet")
 
 
 def apply_retention(run_dir: str | Path, keep: int) -> list[Path]:
-    """Delete old checkpoints and the replay segments that no manifest names; returns what was deleted.
+    """Delete old checkpoints and unused replay segments; return the deleted checkpoints.
 
-    Stays: the newest `keep` resumable checkpoints that verify, the newest best agent that verifies, and
-    anything newer than those, even if damaged. Call it after a save, not between segment and save: a segment
-    that no checkpoint names yet would go.
+    The newest `keep` valid checkpoints to resume from, the newest valid best agent, and everything newer than
+    those stay. Call this after a save, not between writing a segment and the save: it deletes every segment that no
+    checkpoint uses.
     """
     if keep < 1:
-        raise ValueError(f"keep has to be at least 1, got {keep}")
+        raise ValueError(f"keep must be at least 1, got {keep}")
     run_dir = Path(run_dir)
     unwanted = _beyond(list_checkpoints(run_dir, "resume"), keep)
     unwanted += _beyond(list_checkpoints(run_dir, "agent"), 1)
@@ -137,7 +140,7 @@ def apply_retention(run_dir: str | Path, keep: int) -> list[Path]:
     try:
         manifests = [read_manifest(path) for path in list_checkpoints(run_dir)]
     except CheckpointError:
-        # Nobody can say which segments this one needs, so all stay until it is gone.
+        # The segments of an unreadable checkpoint are unknown, so all segments stay until it is deleted.
         return unwanted
     if manifests:
         used = [ref for manifest in manifests for ref in manifest.segments]
@@ -146,15 +149,15 @@ def apply_retention(run_dir: str | Path, keep: int) -> list[Path]:
 
 
 def _beyond(newest_first: list[Path], keep: int) -> list[Path]:
-    """What lies behind `keep` good ones; an earlier save of the same step counts as replaced."""
+    """The checkpoints older than `keep` valid ones; an earlier save of the same step counts as replaced."""
     unwanted: list[Path] = []
-    good: set[int] = set()
+    valid: set[int] = set()
     for path in newest_first:
-        if len(good) >= keep or _steps_of(path) in good:
+        if len(valid) >= keep or checkpoint_steps(path) in valid:
             unwanted.append(path)
-        # The bytes of shared segments are not read again at every save: their sizes have to do.
+        # Check only the size of segments: reading them again at every save would take too long.
         elif not verify_checkpoint(path, segments="size"):
-            good.add(_steps_of(path))
+            valid.add(checkpoint_steps(path))
     return unwanted
 
 
@@ -165,10 +168,10 @@ def resolve_checkpoint(
     which: Which | None = None,
     segments: SegmentCheck = "hash",
 ) -> Path:
-    """Find the checkpoint that a user means.
+    """Find the checkpoint that `target` describes.
 
-    `target` is a checkpoint directory, a run directory or its name under `output_dir`, either with `/best` or
-    `/latest` behind it, or just `latest` or `best`: of the newest run under `output_dir` that has one.
+    `target` is a checkpoint directory, a run directory or the name of a run in `output_dir`, each optionally
+    followed by `/best` or `/latest`; or just `latest` or `best` for the newest run that has one.
     """
     text = str(target)
     if text in ("latest", "best"):
@@ -188,13 +191,13 @@ def resolve_checkpoint(
     close = difflib.get_close_matches(text, names, n=1)
     hint = f"; there are no runs in {output_dir}"
     if names:
-        hint = f"; did you mean {close[0]!r}?" if close else "; `rl-training list runs` shows what there is"
+        hint = f"; did you mean {close[0]!r}?" if close else "; `rl-training list runs` shows the runs"
     raise CheckpointError(f"{one_line(text)}: no such checkpoint or run{hint}")
 
 
 def _of_run(run_dir: Path, which: Which, segments: SegmentCheck) -> Path:
-    found = best_checkpoint(run_dir) if which == "best" else latest_checkpoint(run_dir, segments=segments)
-    return found.path
+    checkpoint = best_checkpoint(run_dir) if which == "best" else latest_checkpoint(run_dir, segments=segments)
+    return checkpoint.path
 
 
 def _newest_run_checkpoint(output_dir: Path, which: Which, segments: SegmentCheck) -> Path:
@@ -202,6 +205,4 @@ def _newest_run_checkpoint(output_dir: Path, which: Which, segments: SegmentChec
     for summary in list_runs(output_dir):
         if list_checkpoints(summary.path, kind):
             return _of_run(summary.path, which, segments)
-    raise CheckpointError(
-        f"no run with a {which} checkpoint in {output_dir}; train one first, or name their place with --output-dir"
-    )
+    raise CheckpointError(f"no run with a {which} checkpoint in {output_dir}; train one first, or set --output-dir")

@@ -1,8 +1,9 @@
-"""Files that survive a crash: synced writes, clean-up behind dead writers, JSON with limits. No pickle, ever."""
+"""Files that survive a crash: synced writes, cleanup after dead writers, JSON with limits. Never pickle."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -13,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.errors import CheckpointError
+from rl_training.text import one_line
 
-# Together they keep what a hostile file can make of itself in memory below 200 MB: `{"a":0}` takes 30 times its length.
+# These limits keep the memory for a hostile file below 200 MB: `{"a":0}` needs 30 times its length in memory.
 MAX_JSON_BYTES = 16 * 2**20
 MAX_JSON_VALUES = 500_000
 MAX_JSON_DEPTH = 100
@@ -25,19 +27,20 @@ _live_guard = threading.Lock()
 
 
 def crash_point(name: str) -> None:
-    """Test hook: die here as if the power went out when RL_TRAINING_CRASH_AT names this point."""
+    """Test hook: exit here, as in a power failure, if RL_TRAINING_CRASH_AT names this point."""
     if os.environ.get(CRASH_VARIABLE) == name:
         os._exit(137)
 
 
-def one_line(value: object) -> str:
-    """Text for an error message, whatever a damaged or hostile file may hold."""
-    text = " ".join(str(value).split())
-    return "".join(character if character.isprintable() else "?" for character in text)[:300]
+def free_name(path: Path, *, suffix: str = "", first: int = 2) -> Path:
+    """`path` + `suffix` if that name is free, otherwise the first free one of `path-2`, `path-3`, ... + `suffix`."""
+    numbered = (f"{path.name}-{number}" for number in itertools.count(first))
+    candidates = (path.with_name(name + suffix) for name in itertools.chain([path.name], numbered))
+    return next(candidate for candidate in candidates if not os.path.lexists(candidate))
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names inside a directory durable (Windows has no such call)."""
+    """Make the names inside a directory durable. Windows has no such call."""
     if os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -48,14 +51,15 @@ def sync_directory(path: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and what is missing above it, durably: files in it are lost if its own name is."""
-    missing = [each for each in (path, *path.parents) if not each.exists()]
+    """Create a directory and its missing parents durably: files are lost if the name of their directory is lost."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
-    for each in reversed(missing):
-        sync_directory(each.parent)
+    for folder in reversed(missing):
+        sync_directory(folder.parent)
 
 
 def write_synced(path: Path, content: bytes) -> None:
+    """Write a new file; its content is on the disk when this returns."""
     with open(path, "xb") as file:
         file.write(content)
         file.flush()
@@ -63,7 +67,7 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def atomic_write_text(path: str | Path, text: str) -> None:
-    """Replace a file so that a reader, or a crash, sees the old text or the new one, never a part."""
+    """Replace a file so that readers, even after a crash, see either the old text or the new text."""
     path = Path(path)
     temporary = temporary_sibling(path)
     try:
@@ -78,7 +82,7 @@ def atomic_write_text(path: str | Path, text: str) -> None:
 
 
 def temporary_sibling(path: Path, purpose: str = "tmp") -> Path:
-    """A fresh name next to `path`, on the same file system, that `remove_leftovers` recognises."""
+    """An unused name next to `path`, on the same file system, that `remove_leftovers` recognizes."""
     name = f".{purpose}-{path.name}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     with _live_guard:
         _live_temporaries.add(name)
@@ -86,12 +90,13 @@ def temporary_sibling(path: Path, purpose: str = "tmp") -> Path:
 
 
 def release_temporary(path: Path) -> None:
+    """Declare that this process no longer writes to a temporary name."""
     with _live_guard:
         _live_temporaries.discard(path.name)
 
 
 def remove_leftovers(directory: Path, prefixes: tuple[str, ...]) -> None:
-    """Remove what dead writers left; `prefixes` are the file names this project writes there."""
+    """Remove the temporary files of dead writers; `prefixes` are the names that the library writes there."""
     if not directory.is_dir():
         return
     for entry in list(directory.iterdir()):
@@ -107,8 +112,8 @@ def _writer_is_alive(name: str, process: int) -> bool:
     with _live_guard:
         if name in _live_temporaries:
             return True
-    # In a container the dead writer often had our own process number, so that number proves nothing.
-    # On Windows signal 0 is not a harmless question but Ctrl-C.
+    # In a container, a dead writer often had the process number of this process.
+    # On Windows, signal 0 is not a harmless check but Ctrl-C.
     if process == os.getpid() or os.name == "nt":
         return False
     try:
@@ -121,7 +126,7 @@ def _writer_is_alive(name: str, process: int) -> bool:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file or a directory; never follows a link, and a failure is left for the next time."""
+    """Remove a file or a directory without following links. What cannot be removed stays for the next attempt."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
     else:
@@ -129,7 +134,7 @@ def remove_tree(path: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Delete a directory or file by one rename first, so that no half-deleted thing has a valid name."""
+    """Rename a file or a directory, then remove it, so that nothing half-deleted keeps a valid name."""
     trash = temporary_sibling(path, "trash")
     try:
         os.rename(path, trash)
@@ -140,7 +145,7 @@ def discard(path: Path) -> None:
 
 
 def file_record(path: Path) -> dict[str, Any]:
-    """Size and SHA-256 of a regular file; a link, a pipe or a missing file is an error."""
+    """Size and SHA-256 of a regular file. Links, pipes and missing files are errors."""
     size = regular_file_size(path)
     digest = hashlib.sha256()
     with open(path, "rb") as file:
@@ -150,6 +155,7 @@ def file_record(path: Path) -> dict[str, Any]:
 
 
 def regular_file_size(path: Path) -> int:
+    """Size of a regular file in bytes. Links, pipes and missing files are errors."""
     try:
         status = path.lstat()
     except FileNotFoundError:
@@ -163,15 +169,16 @@ def regular_file_size(path: Path) -> int:
 
 
 def check_file(path: Path, size: int, sha256: str | None) -> None:
-    """Raise unless the file is regular, has this size and (unless None) this SHA-256."""
+    """Raise an error unless this is a regular file of this size and, if given, with this SHA-256."""
     actual = regular_file_size(path)
     if actual != size:
-        raise CheckpointError(f"{path}: damaged, {actual} bytes instead of {size}; use another checkpoint")
+        raise CheckpointError(f"{path}: damaged, has {actual} bytes instead of {size}; use another checkpoint")
     if sha256 is not None and file_record(path)["sha256"] != sha256:
-        raise CheckpointError(f"{path}: damaged, its SHA-256 is not the recorded one; use another checkpoint")
+        raise CheckpointError(f"{path}: damaged, its SHA-256 does not match the manifest; use another checkpoint")
 
 
 def encode_json(value: Any, path: Path, indent: int | None = None) -> bytes:
+    """Strict JSON within the limits of `read_json`; errors name `path`."""
     content = json.dumps(value, allow_nan=False, indent=indent).encode("ascii")
     _check_json_size(path, content)
     return content
@@ -179,23 +186,27 @@ def encode_json(value: Any, path: Path, indent: int | None = None) -> bytes:
 
 def _check_json_size(path: Path, content: bytes) -> None:
     if len(content) > MAX_JSON_BYTES:
-        raise CheckpointError(f"{path}: {len(content)} bytes of JSON, the limit is {MAX_JSON_BYTES}; use arrays")
+        raise CheckpointError(
+            f"{path}: {len(content)} bytes of JSON exceed the limit of {MAX_JSON_BYTES}; store arrays instead of lists"
+        )
     values = sum(content.count(sign) for sign in b",[{")
     if values > MAX_JSON_VALUES:
-        raise CheckpointError(f"{path}: {values} values in JSON, the limit is {MAX_JSON_VALUES}; use arrays")
+        raise CheckpointError(
+            f"{path}: {values} values in JSON exceed the limit of {MAX_JSON_VALUES}; store arrays instead of lists"
+        )
 
 
 def read_json(path: Path) -> Any:
-    """Strict JSON with a size and a depth limit."""
+    """Read strict JSON of limited size and depth."""
     size = regular_file_size(path)
     if size > MAX_JSON_BYTES:
-        raise CheckpointError(f"{path}: refused, {size} bytes of JSON, the limit is {MAX_JSON_BYTES}")
+        raise CheckpointError(f"{path}: refused, {size} bytes of JSON exceed the limit of {MAX_JSON_BYTES}")
     try:
         content = path.read_bytes()
         _check_json_size(path, content)
         value = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
     except RecursionError:
-        raise CheckpointError(f"{path}: refused, JSON deeper than {MAX_JSON_DEPTH} levels") from None
+        raise CheckpointError(f"{path}: refused, JSON nested deeper than {MAX_JSON_DEPTH} levels") from None
     except (ValueError, OSError) as error:
         raise CheckpointError(f"{path}: not valid JSON ({one_line(error)})") from None
     level: list[Any] = [value]
@@ -208,7 +219,7 @@ def read_json(path: Path) -> Any:
         ]
         if not level:
             return value
-    raise CheckpointError(f"{path}: refused, JSON deeper than {MAX_JSON_DEPTH} levels")
+    raise CheckpointError(f"{path}: refused, JSON nested deeper than {MAX_JSON_DEPTH} levels")
 
 
 def _refuse_constant(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What a bit-exact continuation depends on besides the saved state."""
+"""The versions and thread count on which bit-exact resuming depends, besides the saved state."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
-from rl_training.storage.durable_files import one_line
+from rl_training.text import one_line
 
 
 def fingerprint() -> dict[str, Any]:
-    """Versions and threads: what a bit-exact continuation depends on besides the state."""
-    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
+    """Versions and thread count of this process."""
+    values: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
     for package in ("torch", "numpy", "gymnasium"):
         try:
-            found[package] = metadata.version(package)
+            values[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = None
+            values[package] = None
     torch_module = sys.modules.get("torch")
-    found["threads"] = torch_module.get_num_threads() if torch_module is not None else None
-    return found
+    values["threads"] = torch_module.get_num_threads() if torch_module is not None else None
+    return values
 
 
 def fingerprint_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
-    """For instance ["numpy 2.3.0 -> 2.4.6"]; empty when a continuation can be bit-exact."""
+    """What changed since the save, such as ["numpy 2.3.0 -> 2.4.6"]; empty if resuming can be bit-exact."""
     names = sorted(set(saved) | set(current))
     return [
         one_line(f"{name} {saved.get(name)} -> {current.get(name)}")

@@ -1,4 +1,4 @@
-"""Replay data in immutable files: each transition is written once, and checkpoints refer to it."""
+"""Replay data in immutable files. Each transition is written once; checkpoints refer to the files."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rl_training.storage.durable_files import (
     check_file,
     crash_point,
     file_record,
+    free_name,
     make_directory,
-    one_line,
     release_temporary,
     remove_leftovers,
     sync_directory,
@@ -25,13 +25,14 @@ from rl_training.storage.durable_files import (
 )
 from rl_training.storage.state_tree import ARRAY_DTYPES
 from rl_training.storage.tensor_files import read_arrays, write_arrays
+from rl_training.text import one_line
 
 SEGMENT_NAME = re.compile(r"segment-\d{12,20}-\d{12,20}(-\d{1,6})?\.safetensors")
 
 
 @dataclass(frozen=True)
 class SegmentRef:
-    """Transitions `start` up to `stop` (counted from the start of the run) in the file `name`."""
+    """Transitions `start` to `stop` (exclusive, counted from the start of the run) in the file `name`."""
 
     name: str
     start: int
@@ -44,17 +45,17 @@ class SegmentRef:
 
     @classmethod
     def from_json(cls, record: Any) -> SegmentRef:
-        """Build from a manifest entry; ValueError when it is not one."""
+        """Build a reference from a manifest entry; a malformed entry is a ValueError."""
         kinds = {"name": str, "start": int, "stop": int, "size": int, "sha256": str}
         if not isinstance(record, dict) or {key: type(value) for key, value in record.items()} != kinds:
             raise ValueError("a replay segment entry is malformed")
         if not SEGMENT_NAME.fullmatch(record["name"]):
-            raise ValueError(f"the replay segment name {one_line(record['name'])!r} is refused")
+            raise ValueError(f"the replay segment name {one_line(record['name'])!r} is not valid")
         return cls(**record)
 
 
 def write_segment(directory: str | Path, start: int, stop: int, arrays: Mapping[str, np.ndarray]) -> SegmentRef:
-    """Write transitions `start`..`stop` to a new file, durable when this returns; never overwrites one."""
+    """Write transitions `start` to `stop` to a new file. The file is durable when this returns."""
     directory = Path(directory)
     if not 0 <= start < stop:
         raise ValueError(f"a segment needs 0 <= start < stop, got {start} and {stop}")
@@ -68,7 +69,8 @@ def write_segment(directory: str | Path, start: int, stop: int, arrays: Mapping[
         write_arrays(temporary, arrays)
         record = file_record(temporary)
         crash_point("segment-written")
-        final = _free_name(directory, start, stop)
+        # A run that is killed between a segment and its checkpoint writes the same interval again.
+        final = free_name(directory / f"segment-{start:012d}-{stop:012d}", suffix=".safetensors", first=1)
         os.rename(temporary, final)
         crash_point("segment-renamed")
         sync_directory(directory)
@@ -76,7 +78,7 @@ def write_segment(directory: str | Path, start: int, stop: int, arrays: Mapping[
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise CheckpointError(
-                f"{directory}: cannot write a replay segment ({one_line(error.strerror or error)}); free space there"
+                f"{directory}: cannot write a replay segment ({one_line(error.strerror or error)}); free some space"
             ) from None
         raise
     finally:
@@ -84,31 +86,22 @@ def write_segment(directory: str | Path, start: int, stop: int, arrays: Mapping[
     return SegmentRef(name=final.name, start=start, stop=stop, **record)
 
 
-def _free_name(directory: Path, start: int, stop: int) -> Path:
-    # A run that was killed between a segment and its checkpoint writes the same interval again.
-    stem = f"segment-{start:012d}-{stop:012d}"
-    for attempt in range(10**6):
-        path = directory / (f"{stem}.safetensors" if attempt == 0 else f"{stem}-{attempt}.safetensors")
-        if not os.path.lexists(path):
-            return path
-    raise CheckpointError(f"{directory}: too many replay segments named {stem}")
-
-
 def read_segment(directory: str | Path, ref: SegmentRef) -> dict[str, np.ndarray]:
-    """The arrays of a segment, after its size and hash were checked."""
+    """Check the size and hash of a segment, then load its arrays."""
     path = segment_path(Path(directory), ref)
     check_file(path, ref.size, ref.sha256)
     return read_arrays(path)
 
 
 def segment_path(directory: Path, ref: SegmentRef) -> Path:
+    """The file of a segment; a name that is not a segment's could lead out of `directory` and is refused."""
     if not SEGMENT_NAME.fullmatch(ref.name):
-        raise CheckpointError(f"{directory}: the replay segment name {one_line(ref.name)!r} is refused")
+        raise CheckpointError(f"{directory}: the replay segment name {one_line(ref.name)!r} is not valid")
     return directory / ref.name
 
 
 def remove_unused_segments(directory: Path, used: Iterable[SegmentRef]) -> None:
-    """Remove the segment files that no reference names."""
+    """Remove the segment files to which no reference points."""
     if not directory.is_dir():
         return
     names = {ref.name for ref in used}

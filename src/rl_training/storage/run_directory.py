@@ -1,4 +1,4 @@
-"""Run directories: two runs never share one, and two processes never write to one at a time."""
+"""Run directories: one directory per run, and one writing process at a time."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.storage.durable_files import (
     atomic_write_text,
+    free_name,
     make_directory,
-    one_line,
     read_json,
     sync_directory,
 )
+from rl_training.text import one_line
 
 __all__ = [
     "RunDirectory",
@@ -34,13 +35,12 @@ __all__ = [
     "run_status",
 ]
 
-Status = Literal["running", "finished", "interrupted", "failed"]
 STATUSES = ("running", "finished", "interrupted", "failed")
 RUN_FILE = "run.json"
 LOCK_FILE = "lock"
-# A listing holds the lock for a moment while it asks whether a run is alive.
+# `list_runs` holds the lock for a moment to check whether the run is alive.
 LOCK_PATIENCE_SECONDS = 0.3
-# Byte locks on Windows hide the bytes they cover; the process number at the start has to stay readable.
+# Windows hides locked bytes from other processes; the process number at the start must stay readable.
 _WINDOWS_LOCK_OFFSET = 2**20
 
 _held_locks: set[int] = set()
@@ -49,7 +49,7 @@ _fork_hook_installed = False
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """One run: its config, metrics, checkpoints and replay data lie under `path`."""
+    """One run: `path` contains its config, metrics, checkpoints and replay data."""
 
     path: Path
 
@@ -62,22 +62,22 @@ class RunDirectory:
         return _read_info(self.path)
 
     def update(self, **fields: Any) -> None:
-        """Change fields of run.json, atomically; for instance `update(status="finished")`."""
+        """Change fields of run.json atomically, for example `update(status="finished")`."""
         info = {**_read_info(self.path), **fields}
         if info.get("status") not in STATUSES:
-            raise ValueError(f"status has to be one of {', '.join(STATUSES)}, got {info.get('status')!r}")
+            raise ValueError(f"status must be one of {', '.join(STATUSES)}, got {info.get('status')!r}")
         try:
             atomic_write_text(self.path / RUN_FILE, json.dumps(info, indent=2) + "\n")
         except OSError as error:
             raise CheckpointError(
-                f"{self.path / RUN_FILE}: cannot be written ({one_line(error.strerror or error)}); free space there"
+                f"{self.path / RUN_FILE}: cannot be written ({one_line(error.strerror or error)}); free some space"
             ) from None
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the run for this process; CheckpointError when another one has it.
+        """Reserve the run for this process; a CheckpointError if another process has reserved it.
 
-        The operating system lets go of the lock when its process dies, so there are no stale ones.
+        The operating system releases the lock when its process dies, so there are no stale locks.
         """
         _close_locks_in_forked_children()
         try:
@@ -99,7 +99,7 @@ class RunDirectory:
             os.write(descriptor, str(os.getpid()).encode("ascii"))
             yield
         finally:
-            # Not so in a forked child, where the number may mean another file by now.
+            # In a forked child the descriptor is closed already, and its number may belong to another file.
             if descriptor in _held_locks:
                 _held_locks.discard(descriptor)
                 _unlock(descriptor)
@@ -108,7 +108,7 @@ class RunDirectory:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A line of the list of runs. `status` is "interrupted" for a run whose process died without a word."""
+    """One row in the list of runs. `status` is "interrupted" if the process died without writing its status."""
 
     name: str
     path: Path
@@ -129,9 +129,9 @@ def create_run_directory(
     seed: int | None = None,
     total_timesteps: int | None = None,
 ) -> RunDirectory:
-    """Make a directory that is this run's alone: a name in use gets `-2`, `-3`, ... behind it."""
+    """Create a new directory for one run; a name that is taken gets the suffix `-2`, `-3`, ..."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", name):
-        raise ConfigError(f"run_name: {one_line(name)!r} has to be 1 to 64 letters, digits, '.', '_' or '-'")
+        raise ConfigError(f"run_name: {one_line(name)!r} must be 1 to 64 letters, digits, '.', '_' or '-'")
     output_dir = Path(output_dir)
     try:
         make_directory(output_dir)
@@ -148,30 +148,29 @@ def create_run_directory(
         atomic_write_text(path / RUN_FILE, json.dumps(info, indent=2) + "\n")
     except OSError as error:
         raise ConfigError(
-            f"output_dir: cannot create a run in {output_dir} ({one_line(error.strerror)}); choose another"
+            f"output_dir: cannot create a run in {output_dir} ({one_line(error.strerror)}); choose another directory"
         ) from None
     return RunDirectory(path)
 
 
 def _make_exclusive(output_dir: Path, name: str) -> Path:
-    attempt = 1
     while True:
-        path = output_dir / (name if attempt == 1 else f"{name}-{attempt}")
+        path = free_name(output_dir / name)
         try:
             os.mkdir(path, 0o755)
-        except FileExistsError:
-            attempt += 1
+        except FileExistsError:  # another process took the name in the meantime
             continue
         return path
 
 
 def is_run_directory(path: str | Path) -> bool:
+    """Whether `path` has a run.json or checkpoints."""
     path = Path(path)
     return (path / RUN_FILE).is_file() or (path / "checkpoints").is_dir()
 
 
 def open_run_directory(path: str | Path) -> RunDirectory:
-    """An existing run; CheckpointError when there is none."""
+    """Open an existing run; a CheckpointError if `path` is not a run."""
     path = Path(path)
     if not is_run_directory(path):
         reason = "not a run directory" if path.exists() else "no such run directory"
@@ -180,20 +179,20 @@ def open_run_directory(path: str | Path) -> RunDirectory:
 
 
 def list_runs(output_dir: str | Path) -> list[RunSummary]:
-    """All runs under a directory, newest first; an unreadable run.json leaves its fields empty."""
+    """All runs in a directory, newest first. A run with an unreadable run.json has empty fields."""
     folder = Path(output_dir)
     if not folder.is_dir():
         return []
-    runs = [_summarise(path) for path in folder.iterdir() if is_run_directory(path)]
+    runs = [_summarize(path) for path in folder.iterdir() if is_run_directory(path)]
     return sorted(runs, key=lambda run: (run.created, run.name), reverse=True)
 
 
 def run_status(path: str | Path) -> str:
-    """running, finished, interrupted or failed; interrupted also when the process died without a word."""
-    return _summarise(Path(path)).status
+    """running, finished, interrupted or failed; a run whose process died is interrupted."""
+    return _summarize(Path(path)).status
 
 
-def _summarise(path: Path) -> RunSummary:
+def _summarize(path: Path) -> RunSummary:
     info = _read_info(path)
     status = info.get("status")
     if status not in STATUSES:
@@ -271,7 +270,7 @@ else:
 
 
 def _close_locks_in_forked_children() -> None:
-    # A forked env worker inherits the lock; were it to outlive a killed run, the run would stay locked.
+    # A forked env worker inherits the lock. If it outlived a killed run, the run would stay locked.
     global _fork_hook_installed
     if not _fork_hook_installed and hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_close_held_locks)

@@ -1,8 +1,8 @@
-"""Nested state <-> JSON and arrays, exactly.
+"""Convert nested states to JSON and arrays, and back, exactly.
 
-A state is made of dicts with string keys, lists, tuples, strings, numbers, booleans, None, numpy scalars
-and arrays, and torch tensors. Everything comes back bit for bit and of the same type, except that a tuple
-comes back as a list, a dict subclass as a dict, and a tensor detached and on the CPU.
+A state consists of dicts with string keys, lists, tuples, strings, numbers, booleans, None, numpy scalars and
+arrays, and torch tensors. Every value is restored bit for bit with its type. Exceptions: a tuple becomes a list, a
+dict subclass becomes a dict, and a tensor is detached and on the CPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-MAX_DEPTH = 90  # below the limit for reading JSON: what can be saved can be loaded
+MAX_DEPTH = 90  # below the limit for reading JSON, so that every saved state can be loaded
 ARRAY_DTYPES = frozenset(
     ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
     + ("float16", "float32", "float64")
@@ -26,13 +26,13 @@ ARRAY_DTYPES = frozenset(
 
 
 def flatten_state(state: Any) -> tuple[Any, dict[str, np.ndarray | torch.Tensor]]:
-    """Split a state into strict JSON and its arrays; an array leaf becomes {"$tensor": "a/b/c"}."""
+    """Split a state into strict JSON and arrays; in the JSON an array is {"$tensor": "a/b/c", "$kind": ...}."""
     tensors: dict[str, np.ndarray | torch.Tensor] = {}
     return _flatten(state, (), tensors), tensors
 
 
 def unflatten_state(tree: Any, tensors: Mapping[str, Any]) -> Any:
-    """Inverse of `flatten_state`; the tensors may be numpy arrays, as read from a file."""
+    """The inverse of `flatten_state`; `tensors` may be numpy arrays from a file."""
     if isinstance(tree, list):
         return [unflatten_state(item, tensors) for item in tree]
     if not isinstance(tree, dict):
@@ -49,14 +49,14 @@ def unflatten_state(tree: Any, tensors: Mapping[str, Any]) -> Any:
             return int(value, 16)
         if tag == "$scalar" and value[0] in ARRAY_DTYPES:
             return np.dtype(value[0]).type(unflatten_state(value[1], tensors))
-    raise ValueError(f"unknown mark {sorted(tree)} in a state")
+    raise ValueError(f"unknown marker {sorted(tree)} in a state")
 
 
 def to_numpy(value: np.ndarray | torch.Tensor) -> np.ndarray:
-    """The array that is stored for a leaf of `flatten_state`."""
+    """The numpy array to store for an array or tensor of `flatten_state`."""
     if isinstance(value, np.ndarray):
         return value
-    if str(value.dtype) == "torch.bfloat16":  # numpy has no such type; the bits travel as uint16
+    if str(value.dtype) == "torch.bfloat16":  # numpy has no such type; the bits are stored as uint16
         import torch
 
         value = value.contiguous().view(torch.int16)
@@ -65,10 +65,10 @@ def to_numpy(value: np.ndarray | torch.Tensor) -> np.ndarray:
 
 
 def state_hash(state: Any) -> str:
-    """SHA-256 of a state's values.
+    """SHA-256 of the values of a state.
 
-    The order of keys, tuple or list, torch or numpy, and numpy scalar or Python number make no difference;
-    dtype, shape and every bit of an array do.
+    The hash depends on the dtype, shape and every bit of an array. It ignores the order of keys and the differences
+    between tuple and list, torch and numpy, and numpy scalar and Python number.
     """
     digest = hashlib.sha256()
     _hash_into(state, (), digest.update)
@@ -77,11 +77,11 @@ def state_hash(state: Any) -> str:
 
 def _flatten(value: Any, path: tuple[str, ...], tensors: dict[str, Any]) -> Any:
     if len(path) > MAX_DEPTH:
-        raise TypeError(f"state{_where(path[:5])}...: nested deeper than {MAX_DEPTH} levels, or a cycle")
+        raise TypeError(f"state{_where(path[:5])}...: nested deeper than {MAX_DEPTH} levels, or contains a cycle")
     if value is None or type(value) in (bool, str):
         return value
     if type(value) is int:
-        # Other readers of JSON lose digits of what does not fit in 64 bits (random generators have such).
+        # Other JSON readers lose digits of integers beyond 64 bits, which random generators have.
         return value if -(2**63) <= value < 2**64 else {"$int": hex(value)}
     if type(value) is float:
         return value if math.isfinite(value) else {"$float": str(value)}
@@ -105,15 +105,15 @@ def _items(value: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[tuple[st
         if type(key) is not str:
             raise TypeError(f"state{_where(path)}: the key {key!r} is not a string")
         if key.startswith("$"):
-            raise TypeError(f"state{_where(path)}: the key {key!r} begins with '$', which is reserved")
+            raise TypeError(f"state{_where(path)}: the key {key!r} starts with '$', which is reserved")
         yield key, item
 
 
 def _store_array(value: Any, kind: str, path: tuple[str, ...], tensors: dict[str, Any]) -> dict[str, str]:
-    # Escaped as in a JSON pointer: {"a/b": ...} and {"a": {"b": ...}} are two names.
+    # Escape as in a JSON pointer, so that {"a/b": ...} and {"a": {"b": ...}} get different names.
     name = "/".join(part.replace("~", "~0").replace("/", "~1") for part in path) or "$state"
     if name == "__metadata__":
-        raise TypeError("state['__metadata__']: the name is reserved by the file format")
+        raise TypeError("state['__metadata__']: the file format reserves this name")
     tensors[name] = value
     return {"$tensor": name, "$kind": kind}
 
@@ -130,7 +130,7 @@ def _restore_array(array: Any, kind: str) -> Any:
     if kind == "numpy":
         return array
     if kind not in ("torch", "torch.bfloat16"):
-        raise ValueError(f"unknown kind of tensor {kind!r} in a state")
+        raise ValueError(f"unknown kind of array {kind!r} in a state")
     if _is_torch(array):
         return array
     import torch
@@ -171,7 +171,7 @@ def _check_dtype(dtype: np.dtype, path: tuple[str, ...]) -> None:
 
 
 def _is_torch(value: Any) -> bool:
-    # torch takes seconds to import; where it was not imported there is no tensor to meet.
+    # Importing torch takes seconds. If nothing has imported it, the value cannot be a tensor.
     torch_module = sys.modules.get("torch")
     return torch_module is not None and isinstance(value, torch_module.Tensor)
 

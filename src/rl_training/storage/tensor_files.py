@@ -1,4 +1,4 @@
-"""Arrays in safetensors files: written synced and without a copy, read with limits. No pickle, ever."""
+"""Arrays in safetensors files: synced writes without a copy, reads with limits. Never pickle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from rl_training.errors import CheckpointError
-from rl_training.storage.durable_files import one_line, regular_file_size
+from rl_training.storage.durable_files import regular_file_size
+from rl_training.text import one_line
 
 MAX_HEADER_BYTES = 8 * 2**20
 MAX_TENSORS = 20_000
@@ -26,16 +27,16 @@ _DTYPE_NAMES = {
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a new safetensors file, durable when this returns; an error of the disk is an OSError.
+    """Write a new safetensors file. The file is durable when this returns; disk errors are OSErrors.
 
-    By hand, because the library writes to a temporary file of its own naming, which would stay behind a kill, and
-    hides the error number: eight bytes with the length of a JSON header, the header, then the bytes of all arrays.
+    The safetensors library would leave its temporary file behind after a kill, and it hides the error number. The
+    format is eight bytes with the length of a JSON header, the header, and the bytes of all arrays.
     """
     if sys.byteorder != "little":  # pragma: no cover
-        raise CheckpointError(f"{path}: safetensors files are little-endian, this machine is not")
-    # Large items first: then every array begins at a multiple of its item size. The order is that of the reader too.
+        raise CheckpointError(f"{path}: safetensors files are little-endian, but this machine is big-endian")
+    # Larger items first, so that every array starts at a multiple of its item size. The reader uses the same order.
     names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
-    # (np.ascontiguousarray would turn a 0-d array into a 1-d one.)
+    # np.ascontiguousarray would turn a 0-d array into a 1-d array.
     dense = {name: np.asarray(arrays[name], order="C") for name in names}
     header, position = {}, 0
     for name, array in dense.items():
@@ -51,7 +52,9 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
     text += b" " * (-len(text) % 8)
     if len(text) > MAX_HEADER_BYTES:
-        raise CheckpointError(f"{path}: {len(dense)} tensors need a header of {len(text)} bytes, too long to be read")
+        raise CheckpointError(
+            f"{path}: {len(dense)} tensors need a header of {len(text)} bytes, the limit is {MAX_HEADER_BYTES}"
+        )
     with open(path, "xb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for array in dense.values():
@@ -62,12 +65,13 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def check_header(path: Path, size: int) -> None:
+    """Refuse a header that is longer than the file or than the limit."""
     with open(path, "rb") as file:
         header = int.from_bytes(file.read(8), "little")
     if size < 8 or header > size - 8:
         raise CheckpointError(f"{path}: not a safetensors file")
     if header > MAX_HEADER_BYTES:
-        raise CheckpointError(f"{path}: refused, its header has {header} bytes, the limit is {MAX_HEADER_BYTES}")
+        raise CheckpointError(f"{path}: refused, a header of {header} bytes exceeds the limit of {MAX_HEADER_BYTES}")
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -77,7 +81,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         with safe_open(path, framework="np") as file:
             names = list(file.keys())
             if len(names) > MAX_TENSORS:
-                raise CheckpointError(f"{path}: refused, {len(names)} tensors, the limit is {MAX_TENSORS}")
+                raise CheckpointError(f"{path}: refused, {len(names)} tensors exceed the limit of {MAX_TENSORS}")
             return {name: _writable(file.get_tensor(name)) for name in names}
     except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
         raise CheckpointError(f"{path}: not a readable safetensors file ({one_line(error)})") from None

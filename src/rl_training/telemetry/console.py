@@ -1,4 +1,4 @@
-"""The console display of a run: live on a terminal, plain lines elsewhere, nothing when it is quiet."""
+"""The console display of a run: a live panel on a terminal, plain lines elsewhere, nothing in quiet mode."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rl_training.telemetry.console_view import Snapshot, plain_line, render
-from rl_training.telemetry.metric_lines import WALL_CLOCK_FIELDS, clean_text
+from rl_training.telemetry.metric_lines import WALL_CLOCK_FIELDS
+from rl_training.text import clean_text
 
 if TYPE_CHECKING:
     from rich.live import Live
 
 _LIVE_INTERVAL = 0.1
 _PLAIN_INTERVAL = 5.0
-_DRAWING_SHARE = 0.01  # of the run's time, at most: a slow terminal is drawn to less often
+_DRAWING_SHARE = 0.01  # largest share of the run's time; a slow terminal is redrawn less often
 _RATE_WINDOW = 15.0
 _HISTORY = 400
 _RETURN_FIELDS = ("mean_return", "episode_return")
@@ -30,10 +31,10 @@ _NOT_METRICS = WALL_CLOCK_FIELDS | {"kind", "env_steps", "updates", "episodes", 
 
 
 class ConsoleDisplay:
-    """Shows the progress of one run on `stream` (stderr by default: stdout is left to machine output).
+    """Shows the progress of one run on `stream`. The default is stderr, because stdout is for machine output.
 
-    `enabled=None` draws a live panel on a terminal and prints plain lines elsewhere, `True` draws the panel
-    in any case, `False` shows nothing. A display that cannot write goes quiet; it never stops a run.
+    With `enabled=None` the display draws a live panel on a terminal and prints plain lines elsewhere; `True` always
+    draws the panel; `False` shows nothing. A display that cannot write turns quiet and never stops a run.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class ConsoleDisplay:
         self._live: Live | None = None
 
     def start(self) -> None:
-        """Take the terminal; a second call does nothing."""
+        """Start drawing. A second call does nothing."""
         if self._running:
             return
         self._running = True
@@ -74,7 +75,7 @@ class ConsoleDisplay:
             self._next_draw = self._started_at + interval
 
     def update(self, env_steps: int, line: Mapping[str, Any] | None = None) -> None:
-        """How far the run is, with the newest metric line if there is one. Cheap: most calls draw nothing."""
+        """Report the environment steps so far and the newest metric line, if any. Most calls draw nothing."""
         self._snapshot.env_steps = env_steps
         if line is not None:
             self._absorb(line)
@@ -83,12 +84,12 @@ class ConsoleDisplay:
             self._draw(now)
 
     def note(self, text: str) -> None:
-        """A line of its own, above the live panel: an evaluation, a checkpoint, a warning."""
+        """Print one line above the live panel, such as an evaluation, a checkpoint or a warning."""
         if self._running and self._mode != "quiet":
             self._guard(lambda: self._print(clean_text(text)))
 
     def stop(self) -> None:
-        """Draw the last state, give the terminal back; a second call does nothing."""
+        """Draw the final state and release the terminal. A second call does nothing."""
         if not self._running:
             return
         self._snapshot.finished = True
@@ -138,7 +139,7 @@ class ConsoleDisplay:
             self._next_draw = float("inf")
 
     def _rate(self, now: float) -> float | None:
-        """Steps per second over the last seconds; over the whole run once it is finished."""
+        """Environment steps per second over the last seconds, or over the whole run after its end."""
         samples = self._samples
         if self._snapshot.finished:
             then, steps = self._started_at, self._start_step
@@ -156,12 +157,12 @@ class ConsoleDisplay:
 
         class SurvivingConsole(Console):
             def on_broken_pipe(self) -> None:
-                # Rich's own answer ends the process and redirects stdout: too much for the sake of a display.
-                raise OSError("the reader of the display is gone")
+                # By default Rich ends the process here; a display must not do that.
+                raise OSError("the display has no reader")
 
         console = SurvivingConsole(file=self._stream, force_terminal=True, highlight=False, markup=False, emoji=False)
-        # No refresh thread: a thread that holds a lock while env workers are forked would hang them.
-        # stdout is only caught while it is a terminal, because a redirected one belongs to the user.
+        # No refresh thread: env workers would hang if they were forked while the thread holds a lock.
+        # Redirect stdout only if it is a terminal; a file or pipe must get exactly what the program prints.
         self._live = Live(
             console=console,
             auto_refresh=False,
@@ -195,7 +196,7 @@ class ConsoleDisplay:
     def _guard(self, action: Callable[[], None]) -> None:
         try:
             action()
-        except Exception:  # a closed pipe, a vanished terminal: the run matters more than its display
+        except Exception:  # for example a closed pipe: the run matters more than its display
             self._mode = "quiet"
             self._next_draw = float("inf")
             self._release()
@@ -227,5 +228,5 @@ def _choose_mode(stream: TextIO | None, enabled: bool | None) -> str:
         terminal = stream.isatty()
     except (AttributeError, ValueError):
         terminal = False
-    # A dumb terminal is one that cannot move its cursor: editors' shells, some CI systems.
+    # A dumb terminal, as in some editors and CI systems, cannot move its cursor.
     return "live" if terminal and os.environ.get("TERM", "").lower() not in ("dumb", "unknown") else "plain"

@@ -1,7 +1,7 @@
-"""What the console shows: pure functions from a snapshot of a run to text.
+"""The text on the console: pure functions of a snapshot of a run.
 
-Only the terminal's own sixteen colours are used, and plain text keeps the terminal's foreground, so that it
-can be read on dark and on light backgrounds alike.
+Only the sixteen colors of the terminal are used, and plain text keeps the terminal's foreground color, so that the
+display is readable on dark and on light backgrounds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAXIMUM_WIDTH = 100
 _PANEL_MINIMUM_WIDTH = 50
 _PANEL_MINIMUM_HEIGHT = 14
 _METRIC_ROWS = 4
-# share field, word, colour, and a glyph that tells the parts apart where there are no colours
+# Metric, label, color, and a glyph that distinguishes the parts without colors.
 _SHARES = (
     ("time_env", "env", "cyan", "█"),
     ("time_act", "acting", "yellow", "▓"),
@@ -32,7 +32,7 @@ _ASCII_SHARE_GLYPHS = ("E", "A", "L", ".")
 
 @dataclass
 class Snapshot:
-    """Everything the display knows about a run at one moment."""
+    """Everything that the display shows about a run at one moment."""
 
     title: str
     total_steps: int
@@ -61,7 +61,7 @@ class Snapshot:
 
 
 def format_duration(seconds: float | None) -> str:
-    """`0:07`, `1:02:03`, `3d 04h`; `-:--` when it is not known."""
+    """`0:07`, `1:02:03` or `3d 04h`; `-:--` if the duration is unknown."""
     if seconds is None or not math.isfinite(seconds):
         return "-:--"
     minutes, second = divmod(round(seconds), 60)
@@ -72,7 +72,7 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_number(value: float | None) -> str:
-    """A metric in at most ten characters, with digits that do not jump about."""
+    """A metric in at most ten characters, with a stable number of digits."""
     if value is None or not math.isfinite(value):
         return "nan"
     size = abs(value)
@@ -84,7 +84,7 @@ def format_number(value: float | None) -> str:
 
 
 def format_return(value: float | None) -> str:
-    """A score: one decimal, none once the number is long."""
+    """A score with one decimal, or none if the number is long."""
     if value is None or not math.isfinite(value):
         return "-"
     if abs(value) >= 1e9:
@@ -93,9 +93,9 @@ def format_return(value: float | None) -> str:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The course of `values` in `width` columns, each column the mean of its part."""
+    """A chart of `values` in at most `width` columns; each column is the mean of its part."""
     if width < 4 or len(values) < 2:
-        return ""  # fewer columns show no course
+        return ""  # too few columns for a chart
     columns = min(width, len(values))
     edges = [index * len(values) // columns for index in range(columns + 1)]
     means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
@@ -105,7 +105,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def plain_line(snapshot: Snapshot) -> str:
-    """One line for logs and pipes."""
+    """The progress as one line for logs and pipes."""
     parts = [f"step {snapshot.env_steps:,} / {snapshot.total_steps:,}"]
     if snapshot.mean_return is not None:
         parts.append(f"return {format_return(snapshot.mean_return)}")
@@ -124,7 +124,7 @@ def _clock(snapshot: Snapshot) -> str:
 
 
 def render(snapshot: Snapshot, width: int, height: int, *, ascii_only: bool, color: bool) -> RenderableType:
-    """The live display for a terminal of this size: a panel, or three short lines where that does not fit."""
+    """The live display for a terminal of this size: a panel, or three short lines if the panel does not fit."""
     if width < _PANEL_MINIMUM_WIDTH or height < _PANEL_MINIMUM_HEIGHT:
         return _compact(snapshot, max(1, width - 1), ascii_only)
     from rich import box
@@ -146,7 +146,7 @@ def render(snapshot: Snapshot, width: int, height: int, *, ascii_only: bool, col
     for row in rows:
         _fit(row, inner, ascii_only)
     title = Text(snapshot.title)
-    title.stylize("bold default not dim")  # as a span: a panel lays its border style over the base style
+    title.stylize("bold default not dim")  # as a span, because a panel overrides the base style with its border style
     return Panel(
         Group(*rows),
         title=title,
@@ -185,7 +185,7 @@ def _progress_bar(snapshot: Snapshot, width: int, ascii_only: bool) -> Text:
 
 
 def _table(snapshot: Snapshot, width: int, ascii_only: bool) -> list[Text]:
-    """Scores on the left, the learner's metrics on the right."""
+    """The scores on the left, the metrics of the learner on the right."""
     from rich.text import Text
 
     gap = 4
@@ -222,7 +222,7 @@ def _table(snapshot: Snapshot, width: int, ascii_only: bool) -> list[Text]:
 
 
 def _share_rows(snapshot: Snapshot, width: int, ascii_only: bool, color: bool) -> list[Text]:
-    """Where the time goes: one bar in four parts and its legend, on one row where there is room."""
+    """The shares of time: a bar in four parts and its legend, on one row if there is room."""
     from rich.text import Text
 
     parts = [max(0.0, snapshot.shares.get(name, 0.0)) for name, *_ in _SHARES]
@@ -248,7 +248,7 @@ def _share_rows(snapshot: Snapshot, width: int, ascii_only: bool, color: bool) -
 
 
 def _justified(left: Text, right: Text, width: int, ascii_only: bool) -> Text:
-    """`left` and `right` at the two ends of `width`; the right one is kept whole."""
+    """`left` and `right` at the two ends of a row of `width`; only the left text is shortened."""
     from rich.text import Text
 
     _fit(left, max(0, width - right.cell_len - 1), ascii_only)

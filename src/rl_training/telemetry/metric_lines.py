@@ -1,4 +1,4 @@
-"""Metric lines: what a line may hold, and how the stream is read back."""
+"""Metric lines: their allowed content, and reading them from a file."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import contextlib
 import json
 import math
 import sys
-import unicodedata
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rl_training.errors import CheckpointError
+from rl_training.text import clean_text
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -19,26 +19,14 @@ WALL_CLOCK_FIELDS: frozenset[str] = frozenset(
     {"wall_seconds", "steps_per_second", "time_env", "time_act", "time_learn", "time_other"}
 )
 
-# What happened to the run on this machine, and not in the experiment: equal runs may differ here.
+# Fields that describe the machine and not the experiment: equal runs may differ in them.
 MACHINE_FIELDS = WALL_CLOCK_FIELDS | {"failed_saves", "env_restarts", "env_timeouts"}
-
-_TEXT_LIMIT = 500
-# Control, format (bidirectional overrides among them), surrogate, line and paragraph separator: each of
-# them can rewrite a terminal or break a line-based file.
-_UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 Line = dict[str, Any]
 
 
-def clean_text(text: str, limit: int = _TEXT_LIMIT) -> str:
-    """`text` without control characters, cut to `limit` characters."""
-    if not (text.isascii() and text.isprintable()):
-        text = "".join(letter for letter in text if unicodedata.category(letter) not in _UNSAFE_CATEGORIES)
-    return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
 def clean_line(line: Mapping[str, Any]) -> Line:
-    """A copy of `line` that is strict JSON: plain numbers, safe strings, `None` for what is not finite."""
+    """A copy of `line` as strict JSON: plain numbers, clean text, and None for numbers that are not finite."""
     return {clean_text(str(key)): _clean_value(key, value) for key, value in line.items()}
 
 
@@ -53,23 +41,23 @@ def _clean_value(key: object, value: Any) -> Any:
         return {clean_text(str(name)): _clean_value(name, item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_clean_value(key, item) for item in value]
-    if hasattr(value, "tolist"):  # numpy and torch, without importing either; a scalar gives a plain number
+    if hasattr(value, "tolist"):  # numpy or torch, without importing either; a scalar becomes a plain number
         return _clean_value(key, value.tolist())
     raise TypeError(f"metric {key!r} has type {type(value).__name__}, which cannot be written as JSON")
 
 
 def without_wall_clock(line: Mapping[str, Any]) -> Line:
-    """The part of a line that two equal runs have in common."""
+    """The fields of a line that are the same in equal runs."""
     return {key: value for key, value in line.items() if key not in MACHINE_FIELDS}
 
 
 def read_metrics(run_dir: Path | str) -> list[Line]:
-    """All lines of a run; a torn last line (a killed writer) is left out; no file means no lines."""
+    """All lines of a run, or none if it has no file. A partial last line, left by a killed writer, is skipped."""
     return list(iterate_lines(Path(run_dir) / METRICS_FILE))
 
 
 def iterate_lines(path: Path, *, skip_damaged: bool = False) -> Iterator[Line]:
-    """The lines of one stream, read as they are asked for. What is damaged in its middle is an error, or left out."""
+    """Read the lines of a file one by one. A damaged line before the last is an error or, on request, skipped."""
     if not path.exists():
         return
     broken_at = 0
@@ -77,7 +65,7 @@ def iterate_lines(path: Path, *, skip_damaged: bool = False) -> Iterator[Line]:
         for number, raw in enumerate(file, start=1):
             if broken_at:
                 raise CheckpointError(
-                    f"{path}: line {broken_at} is not a JSON object; remove that line, or restore the file"
+                    f"{path}: line {broken_at} is not a JSON object; remove the line or restore the file"
                 )
             try:
                 line = json.loads(raw)
@@ -89,14 +77,8 @@ def iterate_lines(path: Path, *, skip_damaged: bool = False) -> Iterator[Line]:
                 broken_at = number
 
 
-def reason(error: BaseException) -> str:
-    """The first line of an error, safe to print."""
-    text = clean_text(str(error).strip().partition("\n")[0])
-    return text or type(error).__name__
-
-
 def warn(text: str) -> None:
-    """One line to stderr, which may be closed or absent."""
+    """Print one line to stderr, if stderr is open."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(f"warning: {text}\n")

@@ -1,9 +1,8 @@
-"""The metric stream of a run: one JSONL file, and sinks that are views of it.
+"""The metrics of a run: one JSONL file, and sinks that show its lines in other forms.
 
-`metrics.jsonl` is the truth. Every line is strict JSON: a float is written with its shortest exact repr,
-and a value that is not finite (NaN, infinity) keeps its key and becomes `null`. The step axis is `env_steps`
-everywhere. A sink that fails is switched off with one line to stderr; training goes on without it. When the disk is
-full, lines of the stream itself wait in memory until it has room again.
+`metrics.jsonl` is the authoritative record. Every line is strict JSON: floats are exact, and a value that is not
+finite (NaN, infinity) becomes `null`. The step axis is always `env_steps`. If a sink fails, the recorder turns it off
+with one line on stderr and training continues. If the disk is full, lines wait in memory until there is space.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ from rl_training.telemetry.metric_lines import (
     clean_line,
     iterate_lines,
     read_metrics,
-    reason,
     warn,
     without_wall_clock,
 )
 from rl_training.telemetry.sinks import ConsoleSink, CsvSink, Display, Sink, TensorBoardSink, WandbSink
+from rl_training.text import reason
 
 __all__ = ["WALL_CLOCK_FIELDS", "Recorder", "read_metrics", "without_wall_clock"]
 
-MOST_WAITING = 16 * 2**20  # bytes of lines that a full disk does not take
+MOST_WAITING = 16 * 2**20  # bytes of lines that may wait in memory while the disk is full
 
 
 class Recorder:
     """Appends metric lines to `metrics.jsonl` in `run_dir` and passes them to the sinks.
 
-    Lines are {"kind": "train" | "eval", "env_steps": ..., metrics...}. `resume_offset` is the `offset()` that
-    a checkpoint stored: what was written after it is cut off, because the resumed run writes it again.
+    A line is {"kind": "train" | "eval", "env_steps": ..., metrics...}. `resume_offset` is the `offset()` in a
+    checkpoint: later lines are removed, because the resumed run writes them again.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Recorder:
                 self._offset = _cut(self.path, resume_offset)
             elif self.path.exists() and self.path.stat().st_size:
                 raise ConfigError(
-                    f"{self.path} holds the metrics of an earlier run; resume it or choose another run_name"
+                    f"{self.path} contains the metrics of an earlier run; resume that run or choose another run_name"
                 )
             else:
                 self._offset = 0
@@ -94,14 +93,14 @@ class Recorder:
         try:
             self._sinks.append(build())
         except ConfigError:
-            raise  # a missing package is the user's to mend, before anything is trained
+            raise  # the user must install a missing package before training starts
         except Exception as error:
             warn(f"{name} logging is off: {reason(error)}")
 
     def record(self, line: Mapping[str, Any]) -> None:
-        """Write one line; `kind` is "train" when it is not given, `env_steps` must be there."""
+        """Write one line. It must contain `env_steps`; its default `kind` is "train"."""
         if "env_steps" not in line:
-            raise ValueError("a metric line needs env_steps, the step axis of every sink")
+            raise ValueError("a metric line needs env_steps, the step axis of all sinks")
         if self._file is None:
             raise ValueError("the recorder is closed")
         cleaned = clean_line({"kind": "train", **line})
@@ -109,59 +108,61 @@ class Recorder:
         self._waiting += data
         self._offset += len(data)
         try:
-            # Handed to the system at once: a killed process loses nothing, other programs can follow along.
+            # Write to the system at once: a killed process loses nothing, and other programs can follow the file.
             self._write_waiting()
         except OSError as error:
             if len(self._waiting) > MOST_WAITING:
                 raise self._failure(error) from error
             if not self._is_stuck:
-                warn(f"{self.path} cannot be written, its lines wait in memory: {reason(error)}")
+                warn(f"{self.path} cannot be written, lines wait in memory: {reason(error)}")
             self._is_stuck = True
         self._each(lambda sink: sink.write(cleaned))
 
     def _write_waiting(self) -> None:
         while self._waiting and self._file is not None:
-            # What the disk took of a line stays there; the rest follows when there is room.
+            # A partial write stays in the file; the rest of the line follows when there is space.
             written = self._file.write(self._waiting)
             del self._waiting[:written]
         self._is_stuck = False
 
     def offset(self) -> int:
-        """Bytes of `metrics.jsonl` so far: call `flush()` first, then store it in the checkpoint."""
+        """The length of `metrics.jsonl` in bytes, for a checkpoint. Call `flush()` first."""
         return self._offset
 
     def flush(self) -> None:
-        """Bring the stream to the disk itself, so that a checkpoint's offset survives a power cut.
+        """Write all lines to the disk, so that the offset in a checkpoint is valid after a power failure.
 
-        CheckpointError when the disk does not take it: then no checkpoint may be written either.
+        If that fails, a CheckpointError says so, and the checkpoint must not be written.
         """
         if self._file is None:
             return
         try:
-            self._write_waiting()
-            os.fsync(self._file.fileno())
+            self._sync(self._file)
         except OSError as error:
             raise self._failure(error) from error
         self._each(lambda sink: sink.flush())
 
     def close(self) -> None:
-        """Flush and close the file and every sink; a second call does nothing."""
+        """Flush and close the file and all sinks. A second call does nothing."""
         if self._file is None:
             return
         try:
-            self._write_waiting()
-            os.fsync(self._file.fileno())
+            self._sync(self._file)
         except OSError as error:
-            # No reason to fail: every checkpoint was refused that would have needed these lines.
+            # Not an error: no checkpoint depends on these lines, because `flush` failed for them.
             warn(f"the last lines of {self.path} are lost: {reason(error)}")
         finally:
             with contextlib.suppress(OSError):
                 self._file.close()
             self._file = None
             sinks, self._sinks = self._sinks, []
-            # In reverse: the display is among the last, and gives the terminal back before others complain.
+            # In reverse order: the display is one of the last and releases the terminal before others print warnings.
             for sink in reversed(sinks):
                 _close_sink(sink)
+
+    def _sync(self, file: FileIO) -> None:
+        self._write_waiting()
+        os.fsync(file.fileno())
 
     def _each(self, action: Callable[[Sink], None]) -> None:
         for sink in tuple(self._sinks):
@@ -169,11 +170,11 @@ class Recorder:
                 action(sink)
             except Exception as error:
                 self._sinks.remove(sink)
-                warn(f"{sink.name} logging is off from here: {reason(error)}")
+                warn(f"{sink.name} logging is off from now on: {reason(error)}")
                 _close_sink(sink, quiet=True)
 
     def _failure(self, error: OSError) -> CheckpointError:
-        return CheckpointError(f"cannot write {self.path}: {reason(error)}; make room, then resume the run")
+        return CheckpointError(f"cannot write {self.path}: {reason(error)}; free some space, then resume the run")
 
     def __enter__(self) -> Recorder:
         return self
@@ -185,16 +186,16 @@ class Recorder:
 
 
 def _cut(path: Path, offset: int) -> int:
-    """Truncate the stream to `offset` bytes, and to whole lines; return the length that is left."""
+    """Truncate the file to whole lines within `offset` bytes; return the new length."""
     if not path.exists():
         if offset:
-            warn(f"{path} is missing: metrics from before the checkpoint are lost, new ones are written")
+            warn(f"{path} is missing: metrics from before the checkpoint are lost, new ones are recorded")
         return 0
     with path.open("r+b") as file:
         kept = file.read(offset)
         whole = kept.rfind(b"\n") + 1
         if whole != offset:
-            warn(f"{path} does not reach the checkpoint's {offset} bytes: it goes on from byte {whole}")
+            warn(f"{path} does not match the checkpoint, which expects {offset} bytes: it continues at byte {whole}")
         file.truncate(whole)
         file.flush()
         os.fsync(file.fileno())
@@ -210,4 +211,4 @@ def _close_sink(sink: Sink, quiet: bool = False) -> None:
         sink.close()
     except Exception as error:
         if not quiet:
-            warn(f"{sink.name} logging did not close well: {reason(error)}")
+            warn(f"{sink.name} logging did not close cleanly: {reason(error)}")

@@ -1,4 +1,4 @@
-"""Sinks: views of the metric stream for tables, TensorBoard, W&B and the console."""
+"""Sinks that show metric lines as a table, in TensorBoard, in W&B and on the console."""
 
 from __future__ import annotations
 
@@ -9,14 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rl_training.errors import ConfigError
-from rl_training.telemetry.metric_lines import (
-    METRICS_FILE,
-    WALL_CLOCK_FIELDS,
-    Line,
-    iterate_lines,
-    reason,
-    warn,
-)
+from rl_training.telemetry.metric_lines import METRICS_FILE, WALL_CLOCK_FIELDS, Line, iterate_lines, warn
+from rl_training.text import reason
 
 CSV_FILE = "metrics.csv"
 TENSORBOARD_DIRECTORY = "tensorboard"
@@ -24,7 +18,7 @@ _LEADING_COLUMNS = ("kind", "env_steps", "updates", "episodes")
 
 
 class Sink(Protocol):
-    """A view of the metric stream; `write` gets the cleaned line after it is in the JSONL file."""
+    """Receives metric lines; `write` gets each clean line after it is in the JSONL file."""
 
     name: str
 
@@ -36,7 +30,7 @@ class Sink(Protocol):
 
 
 class CsvSink:
-    """`metrics.csv`: one wide table. A new column means that the table is rewritten from the JSONL file."""
+    """`metrics.csv`, one wide table. A new column makes it rewrite the table from the JSONL file."""
 
     name = "csv"
 
@@ -46,11 +40,11 @@ class CsvSink:
         self._rewrite()
 
     def _rewrite(self) -> None:
-        seen: dict[str, None] = {}
+        columns: dict[str, None] = {}
         for line in iterate_lines(self._source):
-            seen.update(dict.fromkeys(line))
-        leading = [name for name in _LEADING_COLUMNS if name in seen]
-        self._columns = leading + [name for name in seen if name not in _LEADING_COLUMNS]
+            columns.update(dict.fromkeys(line))
+        leading = [name for name in _LEADING_COLUMNS if name in columns]
+        self._columns = leading + [name for name in columns if name not in _LEADING_COLUMNS]
         self._known = frozenset(self._columns)
         temporary = self._path.with_suffix(".csv.tmp")
         with temporary.open("w", encoding="utf-8", newline="") as file:
@@ -72,14 +66,14 @@ class CsvSink:
             csv.writer(file, lineterminator="\n").writerow(self._row(line))
 
     def flush(self) -> None:
-        pass  # every row is closed as soon as it is written
+        pass  # the file is closed after every row
 
     def close(self) -> None:
         pass
 
 
 class TensorBoardSink:
-    """Scalars grouped as `train/...`, `eval/...` and `time/...`, over env steps."""
+    """Scalars as `train/...`, `eval/...` and `time/...` over environment steps."""
 
     name = "tensorboard"
 
@@ -91,7 +85,7 @@ class TensorBoardSink:
                 'tensorboard: the package is not installed; pip install "rl_training[tensorboard]" '
                 "or set tensorboard=false"
             ) from error
-        # TensorBoard hides what an earlier process wrote from purge_step on: the resumed run writes it again.
+        # TensorBoard hides earlier events from purge_step on, because the resumed run writes them again.
         self._writer: Any = SummaryWriter(str(run_dir / TENSORBOARD_DIRECTORY), purge_step=purge_step)
 
     def write(self, line: Line) -> None:
@@ -110,7 +104,7 @@ class TensorBoardSink:
 
 
 class WandbSink:
-    """Weights & Biases; without a login or a network the run is kept offline, to be sent by `wandb sync`."""
+    """Weights & Biases. Without a login or a network the run is logged offline; `wandb sync` uploads it later."""
 
     name = "wandb"
 
@@ -121,17 +115,17 @@ class WandbSink:
             raise ConfigError(
                 'wandb_project: wandb is not installed; pip install "rl_training[wandb]" or remove the key'
             ) from error
-        # The same id again lets a resumed run go on in its own W&B run.
+        # With the same id, a resumed run continues its W&B run.
         identity = run_dir / "wandb_run_id"
         run_id = identity.read_text("utf-8").strip() if identity.exists() else None
         options = {"project": project, "name": run_dir.name, "dir": str(run_dir), "id": run_id}
         try:
             self._run: Any = wandb.init(**options, resume="allow")
         except Exception as error:
-            warn(f"wandb is not reachable ({reason(error)}); this run is logged offline")
+            warn(f"wandb is not reachable ({reason(error)}); the run is logged offline")
             self._run = wandb.init(**options, mode="offline")
         identity.write_text(str(self._run.id), "utf-8")
-        # W&B's own step must only grow, which a resumed run cannot promise: env_steps is the axis instead.
+        # The step of W&B may only increase, which a resumed run cannot guarantee. Use env_steps as the axis.
         self._run.define_metric("env_steps")
         self._run.define_metric("*", step_metric="env_steps")
 
@@ -143,14 +137,14 @@ class WandbSink:
         self._run.log({"env_steps": env_steps, **named})
 
     def flush(self) -> None:
-        pass  # W&B sends from a process of its own
+        pass  # W&B uploads in another process
 
     def close(self) -> None:
         self._run.finish()
 
 
 class Display(Protocol):
-    """What the recorder needs of a console display."""
+    """The methods of a console display that the recorder uses."""
 
     def update(self, env_steps: int, line: Line | None = None) -> None: ...
 
@@ -158,7 +152,7 @@ class Display(Protocol):
 
 
 class ConsoleSink:
-    """Hands each line to a display; closing it gives the terminal back."""
+    """Passes each line to a display and stops the display at the end."""
 
     name = "console"
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_training.telemetry.console_view import format_duration
-from rl_training.telemetry.metric_lines import clean_text
+from rl_training.text import clean_text
 from rl_training.zoo.runs import Job
 
 

@@ -18,8 +18,7 @@ from typing import Any, Protocol
 
 from rl_training.errors import ConfigError, RLTrainingError
 from rl_training.runtime.stop_signals import StopSignals
-from rl_training.storage.durable_files import one_line
-from rl_training.telemetry.metric_lines import reason
+from rl_training.text import one_line, reason
 from rl_training.zoo.runs import Job, Stopped, is_done, note_failure, train_and_score
 
 TICK_SECONDS = 0.2

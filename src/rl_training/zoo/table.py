@@ -7,7 +7,7 @@ import io
 import statistics
 from collections.abc import Mapping, Sequence
 
-from rl_training.telemetry.metric_lines import clean_text
+from rl_training.text import clean_text
 from rl_training.zoo.comparison import Line, compare
 from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import Entry, Manifest, Row

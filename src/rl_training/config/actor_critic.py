@@ -1,0 +1,33 @@
+"""Settings that replay algorithms with an actor and a critic share: DDPG, TD3, D4PG, SAC and MPO."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rl_training.config.base import NonNegativeSchedule, ReplayConfig, Tau, constant
+
+ActorLearningRate = Annotated[NonNegativeSchedule, Field(description="Learning rate of the actor.")]
+CriticLearningRate = Annotated[NonNegativeSchedule, Field(description="Learning rate of the critic.")]
+ExplorationNoise = Annotated[
+    float, Field(ge=0, description="Standard deviation of the action noise; actions span -1 to 1.")
+]
+InitialTemperature = Annotated[float, Field(gt=0, description="Initial value of a learned temperature.")]
+
+
+class ActorCriticConfig(ReplayConfig):
+    actor_learning_rate: ActorLearningRate = constant(3e-4)
+    critic_learning_rate: CriticLearningRate = constant(3e-4)
+
+
+class DeterministicActorConfig(ActorCriticConfig):
+    """What DDPG, TD3 and D4PG share: a deterministic actor that explores by noise on its actions."""
+
+    actor_learning_rate: ActorLearningRate = constant(1e-3)
+    critic_learning_rate: CriticLearningRate = constant(1e-3)
+    tau: Tau = 0.005
+    exploration_noise: ExplorationNoise = 0.1
+    noise_type: Literal["gaussian", "ou"] = Field(
+        "gaussian", description="Independent Gaussian noise, or time-correlated Ornstein-Uhlenbeck noise (ou)."
+    )
