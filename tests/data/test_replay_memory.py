@@ -74,6 +74,11 @@ def test_a_path_that_only_the_outside_knows_leaves_the_containers_own_limit(mach
     assert replay_memory.available_bytes() == 7 * MEGABYTE
 
 
+def test_the_limit_at_the_root_counts_where_the_kernel_lists_no_group(machine: Any) -> None:
+    limit_v2(machine, "", 5000, 2000)
+    assert replay_memory.available_bytes() == 3000
+
+
 def test_above_eighty_percent_is_refused_with_a_size_that_fits(machine: Any) -> None:
     machine("proc/self/cgroup", "0::/job")
     limit_v2(machine, "/job", 100 * MEGABYTE, 0)
