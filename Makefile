@@ -1,4 +1,4 @@
-# Set-up, demo and tests. Needs only Python >= 3.10, pip and make: `make demo`, `make test`.
+# Setup, demo and tests. They need Python 3.10 or newer, pip and make: `make demo`, `make test`.
 
 PYTHON ?= python3
 VENV := .venv
@@ -6,14 +6,14 @@ BIN := $(VENV)/bin
 EXTRAS := dev,tensorboard,video,plots,box2d,mujoco,atari
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
-# One thread per test worker: with more, the workers fight over the cores.
+# One thread per test worker: with more, the workers compete for the cores.
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow drills lint bench-setup bench-puffer bench clean
+.PHONY: help setup demo lint format test suite test-slow drills smoke bench-setup bench-puffer bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 setup: $(STAMP) ## create .venv and install the package with pinned versions
 
@@ -41,26 +41,41 @@ lint: setup ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: setup lint ## lint, then the test suite
+format: setup ## fix what ruff can fix, and format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint suite ## lint, then the test suite
+
+suite: setup ## the test suite without lint
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-test-slow: setup ## the long tests (learning runs)
+test-slow: setup ## the long tests: short learning runs
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -m slow -n $(WORKERS) --dist loadgroup
 
-drills: setup ## reliability drills, under 20 minutes; their figures go into docs/reliability.md
+drills: setup ## reliability drills (Linux, under 20 minutes); they write their figures into docs/reliability.md
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest drills --whole -n $(WORKERS) --dist loadgroup
 
-bench-setup: setup ## install the peers of the speed benchmark, apart from the library
+smoke: setup ## build the wheel, install it into an empty environment, import it and train a few steps
+	rm -rf build/smoke
+	$(BIN)/python -m build --no-isolation --outdir build/smoke .
+	$(PYTHON) -m venv build/smoke/venv
+	build/smoke/venv/bin/python -m pip install --disable-pip-version-check --quiet \
+		--constraint constraints.txt build/smoke/*.whl
+	cd build/smoke && venv/bin/python -c "import rl_training; print(rl_training.__version__, rl_training.PPO)"
+	cd build/smoke && venv/bin/rl-training train ppo/cartpole --total-timesteps 2000 --quiet --json
+
+bench-setup: setup ## install the peers of the speed benchmark into a separate environment
 	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --disable-pip-version-check --quiet \
 		--constraint constraints.txt --editable ".[bench,atari]"
 
-bench-puffer: setup ## build PufferLib for the speed benchmark, apart from everything else (needs gcc)
+bench-puffer: setup ## build PufferLib for the speed benchmark in a separate environment (needs gcc)
 	$(BIN)/python benchmarks/puffer_setup.py
 
-bench: bench-setup ## measure speed against the peers; the machine must do nothing else
+bench: bench-setup ## compare speed with the peers; run nothing else on the machine
 	$(BIN)/python benchmarks/speed.py
 
-clean: ## remove .venv, builds, caches and demo.gif; runs/ is kept
+clean: ## remove .venv, builds, caches and demo.gif; keep runs/
 	rm -rf $(VENV) .venv-bench .venv-puffer build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis demo.gif
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -53,7 +53,7 @@ elif phase == "update":
 elif phase == "eval":
     slow(workflows, "evaluate")
 elif phase == "save":
-    slow(checkpoint_files, "write_arrays", after=1)
+    slow(checkpoint_format, "write_arrays", after=1)
 elif phase == "env reset":
     slow(collector.Collector, "reset", after=1)
 

@@ -8,57 +8,16 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
 
-from rl_training.config.algorithm_table import ALGORITHMS, ENTRY_POINT_GROUP, get_config_class
+from house import LAYERS, MODULES, PACKAGE, ROOT, imported_modules, longest_prefix, tree
+from rl_training.config.algorithm_table import ALGORITHMS, get_config_class
 from rl_training.config.train_config import ModelConfig, TrainConfig
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "src" / "rl_training"
 MAX_LINES = 400
-
-# The longest matching prefix decides. Imports go to a lower number, or stay within one layer.
-LAYERS = {
-    "rl_training._version": 0,
-    "rl_training.assets": 0,
-    "rl_training.errors": 0,
-    "rl_training.text": 0,
-    "rl_training.storage": 1,
-    "rl_training.telemetry": 1,
-    "rl_training.config": 2,
-    "rl_training.data": 3,
-    "rl_training.envs": 3,
-    "rl_training.models": 4,
-    "rl_training.algorithms": 5,
-    "rl_training.contrib.recurrent_ppo": 5,
-    "rl_training.runtime": 6,
-    "rl_training.playback": 7,
-    "rl_training.experiment": 7,
-    "rl_training.contrib": 8,
-    "rl_training.api": 8,
-    "rl_training.zoo": 8,
-    "rl_training": 8,  # the package itself only hands out what api/ has
-    "rl_training.command_line": 9,
-    "rl_training.cli": 10,
-    "rl_training.__main__": 10,
-}
-
-
-def module_name(path: Path) -> str:
-    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
-
-
-@cache
-def tree(module: str) -> ast.Module:
-    return ast.parse(MODULES[module].read_text(encoding="utf-8"), str(MODULES[module]))
 
 
 def dotted(node: ast.AST) -> str:
@@ -73,39 +32,6 @@ def dotted(node: ast.AST) -> str:
 
 def place(module: str, node: ast.AST) -> str:
     return f"{MODULES[module].relative_to(ROOT)}:{getattr(node, 'lineno', '?')}"
-
-
-def longest_prefix(name: str, prefixes: dict[str, int]) -> str:
-    return max((p for p in prefixes if name == p or name.startswith(p + ".")), key=len)
-
-
-def imported_modules(module: str) -> Iterator[tuple[str, ast.AST]]:
-    """Modules of the package that `module` imports: at the top, in functions, for typing, or by string."""
-    is_package = MODULES[module].name == "__init__.py"
-    for node in ast.walk(tree(module)):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.split(".")[0] == "rl_training":
-                    yield alias.name, node
-        elif isinstance(node, ast.ImportFrom):
-            source = node.module or ""
-            if node.level:
-                parents = module.split(".")
-                parents = parents[: len(parents) - node.level + (1 if is_package else 0)]
-                source = ".".join([*parents, source]).rstrip(".")
-            if source.split(".")[0] == "rl_training":
-                for alias in node.names:
-                    whole = f"{source}.{alias.name}"
-                    yield (whole if whole in MODULES else source), node
-        elif (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and node.value != ENTRY_POINT_GROUP  # a name that other packages use, not a module
-            and re.fullmatch(r"rl_training(\.\w+)+(:\w+)?", node.value)
-        ):
-            target = node.value.split(":")[0]
-            if target in MODULES:
-                yield target, node
 
 
 def test_imports_point_downward() -> None:

@@ -1,3 +1,3 @@
-"""The version, written here and nowhere else."""
+"""The version. It is written in this file and nowhere else."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"

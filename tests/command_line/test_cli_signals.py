@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import time
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli_helpers import Outcome, call, start_process, tiny_config, wait_for, write_config
-from rl_training.storage.checkpoints import list_checkpoints
+from rl_training.storage.checkpoints import list_checkpoints, load_checkpoint
 
 ENDLESS = 10**9
 GRACE_SECONDS = 10  # what job schedulers usually grant is 30
@@ -95,3 +97,22 @@ def test_second_interrupt_leaves_at_once_and_harms_nothing(tmp_path: Path, monke
     outcome = call("resume", "latest", "--total-timesteps", goal, "--output-dir", runs, "--json", "--quiet")
     assert outcome.code == 0, outcome.err
     assert outcome.json["env_steps"] > goal - 64
+
+
+def test_ctrl_c_in_a_terminal_with_env_processes_saves_and_is_resumable(tmp_path: Path) -> None:
+    """A terminal sends SIGINT to the whole process group, which includes the env workers."""
+    words: list[object] = ["train", "ppo/pendulum", "--output-dir", tmp_path, "--quiet", "--json"]
+    for change in ("vector_backend=async", "num_envs=2", "num_steps=32", "minibatch_size=32"):
+        words += ["--set", change]
+    process = start_process(*words, start_new_session=True)
+    try:
+        wait_for(lambda: any(file.read_text() for file in tmp_path.glob("*/metrics.jsonl")), process, seconds=90)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 75, err
+    summary = Outcome(75, out, err).json
+    assert summary["env_steps"] > 0 and load_checkpoint(summary["checkpoint"]).env_steps == summary["env_steps"]
+    assert json.loads((Path(summary["run_dir"]) / "run.json").read_text())["status"] == "interrupted"

@@ -32,9 +32,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def limit_v2(machine: Any, folder: str, limit: object, used: int, cached: int = 0) -> None:
-    machine(f"cgroup{folder}/replay_memory.max", limit)
-    machine(f"cgroup{folder}/replay_memory.current", used)
-    machine(f"cgroup{folder}/replay_memory.stat", f"anon 5\ninactive_file {cached}\nslab 3")
+    machine(f"cgroup{folder}/memory.max", limit)
+    machine(f"cgroup{folder}/memory.current", used)
+    machine(f"cgroup{folder}/memory.stat", f"anon 5\ninactive_file {cached}\nslab 3")
 
 
 def test_without_a_limit_it_is_what_the_machine_has(machine: Any) -> None:
@@ -62,9 +62,9 @@ def test_what_is_only_cached_is_not_used(machine: Any) -> None:
 
 def test_control_groups_of_version_one_count_too(machine: Any) -> None:
     machine("proc/self/cgroup", "12:cpu,cpuacct:/other\n4:memory:/docker/abc\n0::/")
-    machine("cgroup/memory/docker/abc/replay_memory.limit_in_bytes", 30 * MEGABYTE)
-    machine("cgroup/memory/docker/abc/replay_memory.usage_in_bytes", 12 * MEGABYTE)
-    machine("cgroup/memory/docker/abc/replay_memory.stat", f"cache 9\ntotal_inactive_file {2 * MEGABYTE}")
+    machine("cgroup/memory/docker/abc/memory.limit_in_bytes", 30 * MEGABYTE)
+    machine("cgroup/memory/docker/abc/memory.usage_in_bytes", 12 * MEGABYTE)
+    machine("cgroup/memory/docker/abc/memory.stat", f"cache 9\ntotal_inactive_file {2 * MEGABYTE}")
     assert replay_memory.available_bytes() == 20 * MEGABYTE
 
 
@@ -72,6 +72,11 @@ def test_a_path_that_only_the_outside_knows_leaves_the_containers_own_limit(mach
     machine("proc/self/cgroup", "0::/../../kubepods/pod1")
     limit_v2(machine, "", 9 * MEGABYTE, 2 * MEGABYTE)
     assert replay_memory.available_bytes() == 7 * MEGABYTE
+
+
+def test_the_limit_at_the_root_counts_where_the_kernel_lists_no_group(machine: Any) -> None:
+    limit_v2(machine, "", 5000, 2000)
+    assert replay_memory.available_bytes() == 3000
 
 
 def test_above_eighty_percent_is_refused_with_a_size_that_fits(machine: Any) -> None:

@@ -15,6 +15,7 @@ import torch
 
 from cli_helpers import call
 from collector_helpers import collector_of
+from endless_env import EndlessEnv
 from faulty_envs import FaultyEnv
 from rl_training.algorithms.common.on_policy import policy_batch
 from rl_training.api import DQN, PPO
@@ -362,3 +363,10 @@ def test_what_is_no_crash_file_is_refused(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match=complaint):
             reproduce(path)
     assert call("reproduce", tmp_path / "none.json").code == 2
+
+
+def test_an_exception_of_the_env_is_one_line_with_its_place_and_cause(tmp_path: Path) -> None:
+    agent = PPO(lambda: EndlessEnv(fail_at=7), output_dir=str(tmp_path), num_steps=16, minibatch_size=8, **TINY)
+    with pytest.raises(EnvError, match=r"endless_env\.py:\d+ in step: ZeroDivisionError: the wheel") as caught:
+        agent.learn(64, show=False)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError) and "\n" not in str(caught.value)

@@ -107,3 +107,10 @@ def test_evaluations_during_a_run_have_seeds_of_their_own(tmp_path: Path, monkey
     run(tmp_path, eval_every=40)
     assert len(set(seeds)) == 5
     assert seeds[-1] == workflows.DEFAULT_SEED
+
+
+def test_a_finished_run_that_is_resumed_again_keeps_one_best_agent(tmp_path: Path) -> None:
+    run_dir = run(tmp_path).run_dir
+    before = best_checkpoint(run_dir).path
+    resume(run_dir, show=False)
+    assert list_checkpoints(run_dir, "agent") == [before]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
+from endless_env import EndlessEnv
 from probe_suite import action_kinds, build_loop
 from rl_training.algorithms.common.learner import Action
+from rl_training.api import PPO
 from rl_training.envs.factory import make_env
 from rl_training.envs.probes import MatchObservationProbe, probe_vector_env
 from rl_training.envs.spaces import Spaces
@@ -207,3 +210,17 @@ def test_an_evaluation_on_the_real_env_is_the_sum_of_its_rewards() -> None:
     )
     assert result.returns == tuple(float(length) for length in result.lengths)
     assert all(8 <= length <= 11 for length in result.lengths)
+
+
+def test_an_episode_that_never_ends_is_stopped_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "LONGEST_EPISODE", 50)
+    agent = PPO(EndlessEnv, hidden_sizes=(8,))
+    with pytest.raises(EnvError, match=r"did not end within 50 steps.*TimeLimit"):
+        agent.evaluate(1)
+
+
+def test_an_evaluation_can_be_stopped_in_the_middle() -> None:
+    agent = PPO(EndlessEnv, hidden_sizes=(8,)).agent
+    answers = iter([False, False, True])
+    stopped = partial(next, answers)
+    assert evaluate(agent.learner, agent.spaces, EndlessEnv, episodes=1, stopped=stopped) is None

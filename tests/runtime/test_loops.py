@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from probe_suite import build_loop
 from rl_training.algorithms.common.learner import UpdateResult
+from rl_training.api import A2C
 from rl_training.envs.probes import AutoresetCanaryProbe, probe_vector_env
 from rl_training.errors import NumericalError
 from rl_training.runtime.collector import Episode
@@ -198,3 +200,10 @@ def test_after_a_barrier_envs_start_from_seeds_that_follow_from_the_step() -> No
         assert loop.collector.episode_starts.all()
     assert seeds == [loop.streams.seed_for("envs", step) for step in (10, 20, 30, 40)]
     assert len(set(seeds)) == 4
+
+
+def test_rollouts_of_resets_only_are_not_learned_from(tmp_path: Path) -> None:
+    """One env under next-step autoreset, one step per rollout: the step after an end holds no transition."""
+    settings = {"num_envs": 1, "num_steps": 1, "vector_backend": "native", "output_dir": str(tmp_path)}
+    agent = A2C("CartPole-v1", hidden_sizes=(8,), eval_episodes=1, **settings).learn(300, show=False)
+    assert agent.env_steps == 300

@@ -36,8 +36,13 @@ def load_config(
     `overrides` is a mapping with dotted or nested keys, or a sequence of `key=value` texts with YAML values.
     Settings of the algorithm and of the model need no prefix: `gamma` means `algo_kwargs.gamma`.
 
-    >>> load_config("ppo/cartpole", {"gamma": 0.9, "seed": 3}).algo_kwargs.gamma
-    0.9
+    >>> config = load_config("ppo/cartpole", {"gamma": 0.97, "num_envs": 16})
+    >>> config.env_id, config.algo_kwargs.gamma, config.num_envs
+    ('CartPole-v1', 0.97, 16)
+    >>> load_config("ppo/cartpole", ["gama=0.97"])
+    Traceback (most recent call last):
+        ...
+    rl_training.errors.ConfigError: gama: ...gamma...
     """
     name, document = _read(source)
     data = _plain(document.data)

@@ -1,0 +1,81 @@
+"""What DDPG, TD3 and SAC share: separate actor and critic steps, schedules, targets and observation statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from replay_helpers import BOX, make_batch, make_learner, snapshot
+from rl_training.algorithms import ddpg as ddpg_module
+from rl_training.algorithms import sac as sac_module
+from rl_training.algorithms import td3 as td3_module
+
+MODULES: dict[str, Any] = {"ddpg": ddpg_module, "td3": td3_module, "sac": sac_module}
+EVERY_ACTOR_CRITIC = pytest.mark.parametrize("algo", MODULES)
+
+
+@EVERY_ACTOR_CRITIC
+def test_the_actor_step_changes_no_critic_and_the_critic_step_no_actor(algo: str) -> None:
+    """With one learning rate at zero, only the other's networks may move."""
+    for still, moving in (("actor", "critic"), ("critic", "actor")):
+        rates = {f"{still}_learning_rate": 0.0, f"{moving}_learning_rate": 1e-2}
+        learner = make_learner(algo, BOX, **rates)
+        parts = {"actor": learner.model.policy_network, "critic": learner.model.critics}
+        before = {name: snapshot(part) for name, part in parts.items()}
+        for number in range(2):
+            learner.update(make_batch(BOX, 8, number))
+        torch.testing.assert_close(snapshot(parts[still]), before[still], rtol=0, atol=0)
+        assert not torch.equal(snapshot(parts[moving]), before[moving])
+
+
+@EVERY_ACTOR_CRITIC
+def test_learning_rates_follow_their_schedules(algo: str) -> None:
+    schedules = {f"{part}_learning_rate": {"start": 1e-2, "end": 0.0, "over": 10} for part in ("actor", "critic")}
+    learner = make_learner(algo, BOX, **schedules)
+    parts = (learner.model.policy_network, learner.model.critics)
+    before = [snapshot(part) for part in parts]
+    for env_steps, moves in ((10, False), (9, True)):
+        learner.env_steps = env_steps
+        for number in range(2):
+            learner.update(make_batch(BOX, 8, number))
+        assert [not torch.equal(snapshot(p), b) for p, b in zip(parts, before, strict=True)] == [moves, moves]
+
+
+@EVERY_ACTOR_CRITIC
+def test_no_gradient_reaches_a_target(algo: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = MODULES[algo]
+    original = getattr(module, f"{algo}_loss")
+    seen: list[Tensor] = []
+
+    def spy(q_values: Tensor, target: Tensor, weights: Tensor | None = None) -> Any:
+        seen.append(target)
+        return original(q_values, target, weights)
+
+    monkeypatch.setattr(module, f"{algo}_loss", spy)
+    learner = make_learner(algo, BOX)
+    learner.update(make_batch(BOX, 8, 0))
+    # One target of one value per row, for every critic.
+    assert len(seen) == 1 and seen[0].shape == (8,) and not seen[0].requires_grad
+    assert not any(p.requires_grad or p.grad is not None for p in learner.target.module.parameters())
+
+
+@EVERY_ACTOR_CRITIC
+def test_fresh_targets_equal_their_networks_and_share_no_storage(algo: str) -> None:
+    learner = make_learner(algo, BOX)
+    torch.testing.assert_close(snapshot(learner.target.module), snapshot(learner.model), rtol=0, atol=0)
+    storages = {p.untyped_storage().data_ptr() for p in learner.model.parameters()}
+    assert storages.isdisjoint(p.untyped_storage().data_ptr() for p in learner.target.module.parameters())
+
+
+@EVERY_ACTOR_CRITIC
+def test_observations_given_to_observe_reach_the_statistics(algo: str) -> None:
+    learner = make_learner(algo, BOX, model={"normalize_observations": True})
+    obs = 5 + 2 * np.random.default_rng(0).standard_normal((40, 3)).astype(np.float32)
+    learner.observe(obs)
+    np.testing.assert_allclose(learner.model.normalizer.mean, obs.mean(0), rtol=1e-5)
+    assert learner.model.normalizer.count == 40
+    make_learner(algo, BOX).observe(obs)

@@ -1,0 +1,80 @@
+"""The examples that teach: each runs as a program with its own small budget, and shows what it says."""
+
+from __future__ import annotations
+
+import ast
+import re
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tiny_runs import ROOT
+
+TEACHING = ["own_env", "callback", "resume", "evaluate_and_record", "compare_seeds"]
+LONGEST = 75  # lines: an example is read in one sitting
+
+
+Run = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs an example as a user would, in an empty directory, and returns the lines that it prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def run_example(name: str) -> list[str]:
+        runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
+        return capsys.readouterr().out.splitlines()
+
+    return run_example
+
+
+@pytest.mark.parametrize("name", TEACHING)
+def test_an_example_is_short_and_says_how_to_run_it(name: str) -> None:
+    text = (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8")
+    assert 30 <= len(text.splitlines()) <= LONGEST
+    explanation = ast.get_docstring(ast.parse(text))
+    assert explanation is not None and f"python examples/{name}.py" in explanation
+    assert text.count("    # ") >= 2, "a learner needs comments"
+
+
+def test_own_env_is_learned(run: Run) -> None:
+    first, second = run("own_env")
+    mean_return = float(first.rpartition(" ")[2])
+    assert mean_return > 0.3, "walking straight to the end pays 0.4 to 0.7"
+    path = [int(position) for position in second.partition(": ")[2].split()]
+    assert path == list(range(path[0], 8))
+
+
+def test_callback_prints_and_stops_at_its_target(run: Run) -> None:
+    *lines, end = run("callback")
+    assert lines and all(re.fullmatch(r" *\d+ steps: mean return +\d+\.\d", line) for line in lines)
+    assert int(re.search(r"reached the target after (\d+) steps", end)[1]) < 30_000  # type: ignore[index]
+
+
+def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(run: Run) -> None:
+    whole, crash, resumed, verdict = run("resume")
+    assert "4800 steps" in crash and whole.endswith("8000 steps") and resumed.endswith("8000 steps")
+    assert verdict == "all weights are equal, bit for bit"
+
+
+def test_evaluation_and_a_gif(run: Run, tmp_path: Path) -> None:
+    last, best, exploring, recorded = run("evaluate_and_record")
+    for line in (last, best, exploring):
+        assert float(re.search(r": +(\d+\.\d) \+-", line)[1]) > 20  # type: ignore[index]
+    assert recorded.startswith("cartpole.gif: ")
+    assert (tmp_path / "cartpole.gif").read_bytes()[:4] == b"GIF8"
+
+
+def test_seeds_are_compared_in_a_table(run: Run, tmp_path: Path) -> None:
+    head, *rows, total, advice = run("compare_seeds")
+    assert head.split() == ["seed", "mean", "IQM", "run"]
+    assert [row.split()[0] for row in rows] == ["0", "1", "2"]
+    means = [float(row.split()[1]) for row in rows]
+    assert float(total.split()[1]) == pytest.approx(sum(means) / 3, abs=0.2)
+    low, high = (float(number) for number in re.findall(r"\d+\.\d", total)[-2:])
+    assert min(means) - 0.1 <= low <= high <= max(means) + 0.1
+    assert "five or more" in advice
+    assert len(list((tmp_path / "runs").iterdir())) == 3

@@ -1,0 +1,22 @@
+"""Names of files: a name says what the file holds, and no two files share one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from house import MODULES, PACKAGE
+
+
+def test_no_two_files_have_one_name() -> None:
+    """`config/x.py` holds the settings of `x.py`, so the two share a name. Nothing else does."""
+    homes: dict[tuple[bool, str], list[str]] = defaultdict(list)
+    for path in MODULES.values():
+        if path.stem != "__init__":
+            place = path.relative_to(PACKAGE)
+            homes[place.parts[0] == "config", path.stem].append(str(place))
+    assert [sorted(places) for places in homes.values() if len(places) > 1] == []
+
+
+def test_no_file_repeats_the_name_of_its_folder() -> None:
+    """`storage/storage.py` would say nothing that `storage/` does not."""
+    assert [str(p.relative_to(PACKAGE)) for p in MODULES.values() if p.stem == p.parent.name] == []
