@@ -82,7 +82,7 @@ def test_a_checkpoint_of_another_encoder_is_refused_by_name(trained: TrainResult
     agent = trained.agent
     learner = get_spec("dqn").learner(agent.spaces, config, agent.learner.streams)
     assert isinstance(learner.model.encoder, ImpalaResNet)
-    with pytest.raises(CheckpointError, match=r"its encoder is nature, and this model's is impala: .*model\.encoder"):
+    with pytest.raises(CheckpointError, match=r"its encoder is nature, but this model has impala: .*model\.encoder"):
         restore_learner(learner, checkpoint)
 
 

@@ -82,7 +82,7 @@ def test_q_equals_the_formula_with_an_explicit_matrix(size: int) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_precision_is_symmetric_and_positive_definite(size: int) -> None:
     model = make_model(size)
-    factor = model.factor(random_rows(size)[0]).detach().numpy()
+    factor = model.act_with_factor(random_rows(size)[0].numpy())[1]
     assert factor.shape == (40, size, size)
     assert (np.triu(factor, 1) == 0).all()
     assert (np.diagonal(factor, axis1=1, axis2=2) > 0).all()
@@ -114,7 +114,7 @@ def test_advantage_of_a_case_done_by_hand() -> None:
     # L = [[1, 0], [1, 2]]: the diagonal is given by its logarithm. L^T (1, 1) = (2, 2), so A = -1/2 (4 + 4).
     fix_outputs(model, [0.0, 0.0, 0.0, 1.0, np.log(2.0), 7.0])
     obs = torch.zeros(1, 3, dtype=torch.float64)
-    torch.testing.assert_close(model.factor(obs)[0], torch.tensor([[1.0, 0.0], [1.0, 2.0]], dtype=torch.float64))
+    np.testing.assert_allclose(model.act_with_factor(obs.numpy())[1][0], [[1.0, 0.0], [1.0, 2.0]])
     away = torch.ones(1, 2, dtype=torch.float64)
     assert model.q_values(obs, away).item() - model.state_values(obs).item() == pytest.approx(-4.0)
     # The order matters: L L^T, not L^T L, which would give -1/2 (1 + 9) = -5.
@@ -140,7 +140,7 @@ def test_a_runaway_diagonal_stays_finite_and_positive() -> None:
     obs, action = torch.zeros(1, 3), torch.ones(1, 1)
     for raw, limit in ((1e6, LOG_DIAGONAL_LIMIT), (-1e6, -LOG_DIAGONAL_LIMIT)):
         fix_outputs(model, [0.0, raw, 0.0])
-        assert model.factor(obs).item() == pytest.approx(np.exp(limit), rel=1e-5)
+        assert model.act_with_factor(obs.numpy())[1].item() == pytest.approx(np.exp(limit), rel=1e-5)
         assert torch.isfinite(model.q_values(obs, action)).all()
 
 
@@ -281,7 +281,7 @@ def test_precision_noise_has_the_covariance_of_the_inverse_precision(size: int) 
     obs = np.tile(row, (40_000, 1))
     still = learner.act(obs, explore=False).actions
     noise = learner.act(obs, explore=True).actions - still
-    factor = learner.model.factor(torch.from_numpy(row))[0].detach().numpy().astype(np.float64)
+    factor = learner.model.act_with_factor(row)[1][0].astype(np.float64)
     expected = 0.05**2 * np.linalg.inv(factor @ factor.T)
     np.testing.assert_allclose(np.cov(noise.T).reshape(size, size), expected, atol=0.03 * expected.max())
     assert np.abs(noise.mean(0)).max() < 0.003

@@ -73,9 +73,9 @@ def test_layout_in_memory_does_not_change_the_result(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("shape", "expected"),
     [
-        ((84, 84), "takes images (channels, height, width), the observations here have shape (84, 84)"),
-        ((210, 160, 3), "looks like (height, width, channels): set env_kwargs.image.channel_first=true"),
-        ((4, 20, 84), "at least 36 x 36 pixels, these are 20 x 84: use model.encoder=impala"),
+        ((84, 84), "needs images (channels, height, width), but observations have the shape (84, 84)"),
+        ((210, 160, 3), "looks like (height, width, channels); set env_kwargs.image.channel_first=true"),
+        ((4, 20, 84), "at least 36 x 36 pixels, but these have 20 x 84; use model.encoder=impala"),
     ],
 )
 def test_image_shapes_that_do_not_fit_are_told_what_does(shape: tuple[int, ...], expected: str) -> None:
@@ -102,7 +102,7 @@ def test_auto_goes_by_the_observations() -> None:
 
 
 def test_an_image_encoder_for_vectors_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"model\.encoder: nature takes images .* shape \(3,\): use auto"):
+    with pytest.raises(ConfigError, match=r"model\.encoder: nature needs images .* shape \(3,\); use auto"):
         build_encoder(SPACES["discrete"], model_config(encoder="nature"))
 
 

@@ -211,7 +211,7 @@ def test_a_copy_of_a_model_that_has_acted_acts_by_its_own_weights() -> None:
 
 @pytest.mark.parametrize("wrong", [np.zeros((3, 4, 5), np.float32), np.zeros((2, 4, 6), np.float32), "state"])
 def test_a_memory_that_does_not_fit_is_refused_in_one_line(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match=r"state: .* is not valid for 2 observations, expected .*\(2, 4, 5\)"):
+    with pytest.raises(ConfigError, match=r"state: .* is not valid for 2 observations; pass the state .*\(2, 4, 5\)"):
         small_model().act(observations(2), None, wrong)
 
 
@@ -221,7 +221,7 @@ def test_sequences_of_another_model_are_refused() -> None:
     buffer.store(rollout)
     rows, sequences = buffer.select(np.arange(len(buffer)))
     obs = torch.from_numpy(rollout.obs.reshape(-1, 3))[rows]
-    with pytest.raises(ConfigError, match=r"memory: \(4, 5\) per sequence is not valid, this model has \(2, 5\)"):
+    with pytest.raises(ConfigError, match=r"memory: the shape \(4, 5\) per sequence is not valid, expected \(2, 5\)"):
         small_model(shared_memory=True).evaluate_actions(obs, torch.zeros(len(obs)).long(), sequences)
 
 

@@ -150,7 +150,7 @@ def _assert_continuous(model: Any, obs: np.ndarray, expected: np.ndarray) -> Non
             actions, factors = model.act_with_factor(obs)
             assert_close(actions, expected)
             with torch.no_grad():
-                assert_close(factors, model.factor(ROWS))
+                assert_close(factors, model._factor(model._outputs(ROWS)[1]))
         return
     mean, log_std = np.split(expected, 2, 1)
     noise = np.random.default_rng(1).standard_normal(mean.shape, dtype=np.float32)

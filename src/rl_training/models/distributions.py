@@ -1,7 +1,7 @@
-"""Action distributions as plain functions of one parameter tensor.
+"""Action distributions as functions of one parameter tensor.
 
-No distribution objects: they cost more than the networks here. The torch half serves the losses, the NumPy
-half serves acting. Parameters are [B, P]: logits for categoricals, mean and log-std side by side for Gaussians.
+There are no torch distribution objects: they would take more time than the networks. Losses use the torch methods,
+acting uses the NumPy methods. Parameters are [B, P]: logits for categoricals, mean and log-std for Gaussians.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
 class Categorical:
-    """Independent choices: one for Discrete, several for MultiDiscrete and MultiBinary (a product, summed in log)."""
+    """Independent categorical choices: one for Discrete, several for MultiDiscrete and MultiBinary."""
 
     def __init__(self, sizes: Sequence[int], *, scalar: bool):
         self.sizes = tuple(sizes)
@@ -46,7 +46,7 @@ class Categorical:
         return torch.stack([(p.exp() * (p - q)).sum(-1) for p, q in pairs]).sum(0)
 
     def sample(self, logits: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Actions and their log-probabilities, by inverting the cumulative distribution with one uniform each."""
+        """Actions and their log-probabilities, from one uniform number per choice (inverse transform sampling)."""
         uniforms = rng.random((len(self.sizes), len(logits)), dtype=np.float32)
         if len(self.sizes) == 1:
             actions, log_probs = _choose(logits, uniforms[0])
@@ -55,7 +55,7 @@ class Categorical:
             _choose(logits[:, end - size : end], uniform)
             for end, size, uniform in zip(self._ends, self.sizes, uniforms, strict=True)
         ]
-        return np.stack([chosen for chosen, _ in parts], 1), np.sum([log_prob for _, log_prob in parts], 0)
+        return np.stack([actions for actions, _ in parts], 1), np.sum([log_probs for _, log_probs in parts], 0)
 
     def mode(self, logits: np.ndarray) -> np.ndarray:
         parts = [logits[:, e - s : e].argmax(1) for e, s in zip(self._ends, self.sizes, strict=True)]
@@ -65,19 +65,19 @@ class Categorical:
 def _choose(logits: np.ndarray, uniforms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """One choice per row and its log-probability.
 
-    Acting is made of calls like these, at a microsecond each whatever they compute: reductions are called as ufuncs,
-    because the methods of an array add half as much again.
+    For a few rows each NumPy call takes about a microsecond. Reductions are ufunc calls, because the methods of an
+    array take half as long again.
     """
     shifted = logits - np.maximum.reduce(logits, 1, keepdims=True)
     cumulative = np.add.accumulate(np.exp(shifted), 1)
     total = cumulative[:, -1]
-    # Strictly below, on all columns but the last: rounding can never yield an action out of range.
+    # The last column is left out, so that rounding can never produce an action out of range.
     chosen = np.add.reduce(cumulative[:, :-1] <= (uniforms * total)[:, None], 1)
     return chosen, shifted[np.arange(len(logits)), chosen] - np.log(total)
 
 
 class DiagonalGaussian:
-    """Independent normals on the policy's own scale; clipping to the bounds happens only on the way to the env."""
+    """Independent normal distributions without bounds; actions are clipped only for the environment."""
 
     def __init__(self, size: int):
         self.size = size
@@ -113,7 +113,7 @@ class DiagonalGaussian:
 def squashed_gaussian(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """a = tanh(u), u = mean + std * noise, and log pi(a) = log N(u) - sum log(1 - tanh(u)^2).
 
-    The correction uses log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), exact also where tanh saturates.
+    The correction uses log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), which is exact even if tanh saturates.
     """
     pre_tanh = mean + log_std.exp() * noise
     log_normal = -0.5 * noise.square() - log_std - LOG_SQRT_2PI
@@ -127,5 +127,5 @@ def expected_return(logits: Tensor, support: Tensor) -> Tensor:
 
 
 def bellman_atoms(rewards: Tensor, discounts: Tensor, support: Tensor) -> Tensor:
-    """r + d z_j: where the atoms of a next state's return lie, seen from the state before.   [B, atoms]"""
+    """The atoms r + d z_j of the next state's return, discounted to the state before it [B, atoms]."""
     return rewards[:, None] + discounts[:, None] * support

@@ -1,7 +1,7 @@
-"""From observations to features: the part of a network that depends on what an env shows.
+"""Encoders from observations to features: the part of a network that depends on the observation space.
 
-Every model starts with `build_encoder(spaces, config)` and puts its heads on `encoder.output_size` features, so
-images are a property of the env and the model, never of an algorithm.
+A model starts with `build_encoder(spaces, config)` and puts its heads on `encoder.output_size` features. Algorithms
+do not need to know whether observations are images.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rl_training.models.cnn.nature import NatureCNN
 
 
 class VectorEncoder(nn.Module):
-    """Vectors are features already. It has no parameters."""
+    """The identity, without parameters: vectors are features."""
 
     def __init__(self, size: int):
         super().__init__()
@@ -30,7 +30,7 @@ class VectorEncoder(nn.Module):
 
 
 class FlatPixels(nn.Module):
-    """An image as one vector of scaled pixels, for an MLP; worth it for very small images only."""
+    """An image as one vector of scaled pixels, for an MLP. Useful only for very small images."""
 
     def __init__(self, input_shape: tuple[int, ...]):
         super().__init__()
@@ -42,14 +42,14 @@ class FlatPixels(nn.Module):
         return scaled_pixels(images, self.input_shape).flatten(1)
 
 
-# By what only its own parameters are called.
-_MARKS = {"nature": "encoder.convolutions.", "impala": "encoder.stages."}
+# Names that only the parameters of this encoder have.
+_PREFIXES = {"nature": "encoder.convolutions.", "impala": "encoder.stages."}
 
 Encoder = VectorEncoder | FlatPixels | NatureCNN | ImpalaResNet
 
 
 def build_encoder(spaces: Spaces, config: ModelConfig) -> Encoder:
-    """The encoder that `model.encoder` names; `auto` goes by the observations."""
+    """The encoder that `model.encoder` names; `auto` depends on the shape of the observations."""
     shape = spaces.observation_shape
     if config.encoder == "nature" or (config.encoder == "auto" and len(shape) == 3):
         return NatureCNN(shape, config.encoder_size or 512, config)
@@ -61,10 +61,12 @@ def build_encoder(spaces: Spaces, config: ModelConfig) -> Encoder:
 
 
 def check_same_encoder(saved: Iterable[str], own: Iterable[str]) -> None:
-    """Refuse the parameters (by their names) of a model with another encoder, before torch lists them one by one."""
-    theirs, ours = (
-        next((kind for kind, mark in _MARKS.items() if any(name.startswith(mark) for name in names)), "mlp")
+    """Refuse the parameters, given by name, of a model with another encoder. Torch would list them one by one."""
+    saved_encoder, own_encoder = (
+        next((kind for kind, prefix in _PREFIXES.items() if any(name.startswith(prefix) for name in names)), "mlp")
         for names in (list(saved), list(own))
     )
-    if theirs != ours:
-        raise ValueError(f"its encoder is {theirs}, and this model's is {ours}: set model.encoder to {theirs}")
+    if saved_encoder != own_encoder:
+        raise ValueError(
+            f"its encoder is {saved_encoder}, but this model has {own_encoder}: set model.encoder to {saved_encoder}"
+        )

@@ -1,4 +1,4 @@
-"""Multi-layer perceptrons, and the same forward pass in NumPy for acting."""
+"""Multi-layer perceptrons, and their forward pass in NumPy for acting."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import nn
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.models.encoders import Encoder, VectorEncoder
+from rl_training.models.normalizer import ObservationNormalizer
 
 NumpyForward = Callable[[np.ndarray], np.ndarray]
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
@@ -20,7 +21,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 def mlp(
     input_size: int, output_size: int, config: ModelConfig, *, output_gain: float = 1.0, tanh_output: bool = False
 ) -> nn.Sequential:
-    """Linear layers of `config.hidden_sizes`, then one linear output whose orthogonal gain is `output_gain`."""
+    """Hidden layers of `config.hidden_sizes` and a linear output layer with the orthogonal gain `output_gain`."""
     sizes: Sequence[int] = (input_size, *config.hidden_sizes, output_size)
     layers: list[nn.Module] = []
     for index, (fan_in, fan_out) in enumerate(pairwise(sizes)):
@@ -38,10 +39,10 @@ def mlp(
 
 
 def numpy_forward(network: nn.Sequential) -> NumpyForward:
-    """The forward pass of an `mlp` outside torch: about a tenth of the cost of a module call for a few rows.
+    """The forward pass of an `mlp` in NumPy. For a few rows it takes about a tenth of the time of a module call.
 
-    The arrays are views of the parameters, so an optimizer step needs no refresh. They go stale only when
-    a parameter gets new storage, which happens at construction (`flatten_parameters`), before the first act.
+    The arrays are views of the parameters, so they follow every optimizer step. They become stale only if a parameter
+    gets new storage, which happens at construction (`flatten_parameters`), before the first action.
     """
     steps: list[tuple[np.ndarray, np.ndarray] | Callable[..., np.ndarray]] = []
     for layer in network:
@@ -52,12 +53,12 @@ def numpy_forward(network: nn.Sequential) -> NumpyForward:
         elif isinstance(layer, nn.ReLU):
             steps.append(_relu)
         else:
-            raise TypeError(f"no NumPy form of {type(layer).__name__}")
+            raise TypeError(f"{type(layer).__name__} has no NumPy forward pass")
 
     def forward(x: np.ndarray) -> np.ndarray:
         for step in steps:
             if isinstance(step, tuple):
-                # Not `@`: the same product of BLAS, but for a few rows twice the time to get there.
+                # Not `@`: it calls the same BLAS function, but takes twice as long for a few rows.
                 x = x.dot(step[0])
                 x += step[1]
             else:
@@ -72,9 +73,9 @@ def _relu(x: np.ndarray, out: np.ndarray) -> np.ndarray:
 
 
 class ActingForward:
-    """A forward pass that belongs to one model's weights: to copy or pickle it gives None.
+    """A forward pass on the weights of one model. Its copy and its pickle are None.
 
-    A copy of a model that has acted must make its own, or it would act by the original's weights.
+    A copy of a model must build a new forward pass, otherwise it would act with the weights of the original.
     """
 
     def __init__(self, forward: NumpyForward):
@@ -88,17 +89,31 @@ class ActingForward:
 
 
 def acting_forward(
-    network: nn.Sequential, encoder: Encoder | None = None, *, beside: nn.Sequential | None = None
+    network: nn.Sequential,
+    encoder: Encoder | None = None,
+    normalizer: ObservationNormalizer | None = None,
+    *,
+    beside: nn.Sequential | None = None,
 ) -> ActingForward:
-    """The way to run `network`, behind `encoder`, on a few rows. Decided once, not per call.
+    """The fastest way to run `normalizer`, `encoder` and `network` on a few rows, chosen once instead of per call.
 
-    NumPy for MLPs on the CPU; torch without autograd for images and elsewhere. There the outputs of a network `beside`
-    can be had with those of the first, as further columns, for the price of its own layers.
+    It uses NumPy for MLPs on the CPU, and torch without autograd for images and on other devices. The outputs of a
+    second network `beside` on the same features are appended as further columns.
     """
     device = next(network.parameters()).device
-    if device.type == "cpu" and beside is None and (encoder is None or isinstance(encoder, VectorEncoder)):
-        return ActingForward(numpy_forward(network))
+    on_vectors = encoder is None or isinstance(encoder, VectorEncoder)
+    if device.type == "cpu" and beside is None and on_vectors:
+        forward = numpy_forward(network)
+    else:
+        forward = _torch_forward(network, encoder, beside, device)
+    if normalizer is None:
+        return ActingForward(forward)
+    return ActingForward(lambda obs: forward(normalizer.numpy(obs)))
 
+
+def _torch_forward(
+    network: nn.Sequential, encoder: Encoder | None, beside: nn.Sequential | None, device: torch.device
+) -> NumpyForward:
     @torch.no_grad()
     def forward(x: np.ndarray) -> np.ndarray:
         rows = torch.from_numpy(x).to(device)
@@ -106,4 +121,4 @@ def acting_forward(
         outputs = network(features)
         return (outputs if beside is None else torch.cat([outputs, beside(features)], 1)).cpu().numpy()
 
-    return ActingForward(forward)
+    return forward

@@ -1,4 +1,4 @@
-"""Actor-critic for the on-policy algorithms: separate MLPs for policy and value, on one encoder for images."""
+"""Actor-critic for on-policy algorithms: separate MLPs for policy and value, and one encoder for images."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rl_training.models.policy import PolicyModel
 
 
 class MLPActorCritic(PolicyModel):
-    """Policy and value networks with, if asked, observation normalisation in front of both.
+    """Policy and value networks on normalized observations.
 
-    Initial gains: sqrt(2) in hidden layers, 0.01 for the policy head (so the first policy is near uniform),
-    1 for the value head. An encoder of images serves both, unless `share_encoder` is off: then the critic has its own.
+    The initial gain is sqrt(2) in hidden layers, 0.01 in the policy head (so that the first policy is nearly uniform)
+    and 1 in the value head. Both use one image encoder; with `share_encoder=False` the critic has a second one.
     """
 
     def __init__(self, spaces: Spaces, config: ModelConfig, *, share_encoder: bool = True):
@@ -34,15 +34,15 @@ class MLPActorCritic(PolicyModel):
         return self.actor
 
     def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Where one encoder of images serves both, values come with the actions at hardly any cost.
+        """Sampled actions with log-probabilities, or the mode. With a shared image encoder, values are included.
 
-        The update then does not look at every image of the rollout once more.
+        The values are cheap here, and the update does not need to encode every image of the rollout again.
         """
         if rng is None or not self.values_while_acting:
             return super().act(obs, rng)
         if self._acting_with_values is None:
-            self._acting_with_values = acting_forward(self.actor, self.encoder, beside=self.critic)
-        outputs = self._acting_with_values(obs if self.normalizer is None else self.normalizer.numpy(obs))
+            self._acting_with_values = acting_forward(self.actor, self.encoder, self.normalizer, beside=self.critic)
+        outputs = self._acting_with_values(obs)
         actions, log_probs = self.distribution.sample(self._with_log_std_numpy(outputs[:, :-1]), rng)
         return actions, {"log_probs": log_probs, "values": outputs[:, -1]}
 
@@ -53,8 +53,8 @@ class MLPActorCritic(PolicyModel):
         if self.critic_encodes:
             return super().value_numpy(obs)
         if self._valuing is None:
-            self._valuing = acting_forward(self.critic, self.encoder)
-        return self._valuing(obs if self.normalizer is None else self.normalizer.numpy(obs))[:, 0]
+            self._valuing = acting_forward(self.critic, self.encoder, self.normalizer)
+        return self._valuing(obs)[:, 0]
 
     def evaluate_actions(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         inputs = self._input(obs)

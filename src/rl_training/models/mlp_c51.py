@@ -1,21 +1,21 @@
-"""Return distributions over fixed atoms for every discrete action, plain or dueling."""
+"""Return distributions over fixed atoms for each discrete action, plain or dueling."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import expected_return
 from rl_training.models.encoders import VectorEncoder, build_encoder
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
-from rl_training.models.normalizer import make_normalizer
+from rl_training.models.normalizer import NormalizingModel, make_normalizer
 
 
-class MLPC51Network(nn.Module):
-    """Logits of Z(s, a) on the support. Dueling, as in Rainbow (arXiv:1710.02298): per atom, V + A - mean of A."""
+class MLPC51Network(NormalizingModel):
+    """Logits of Z(s, a) on the support. Dueling as in Rainbow (arXiv:1710.02298): V + A - mean of A for each atom."""
 
     support: Tensor
 
@@ -32,13 +32,13 @@ class MLPC51Network(nn.Module):
         self._acting_value: ActingForward | None = None
 
     def _input(self, obs: Tensor) -> Tensor:
-        return self.encoder(obs if self.normalizer is None else self.normalizer(obs))
+        return self.encoder(self._normalized(obs))
 
     def forward(self, obs: Tensor) -> Tensor:
         return self.distribution_logits(obs)
 
     def distribution_logits(self, obs: Tensor) -> Tensor:
-        """[B, actions, atoms]"""
+        """Logits [B, actions, atoms]."""
         inputs = self._input(obs)
         advantage = self.advantage(inputs).unflatten(1, (self.num_actions, self.num_atoms))
         if self.state_value is None:
@@ -50,19 +50,19 @@ class MLPC51Network(nn.Module):
         return expected_return(self.distribution_logits(obs), self.support)
 
     def greedy_actions(self, obs: np.ndarray) -> np.ndarray:
-        """argmax over actions of the expected return."""
+        """The action with the largest expected return in each row."""
         return self.q_values_numpy(obs).argmax(1)
 
     def q_values_numpy(self, obs: np.ndarray) -> np.ndarray:
         """`q_values` for acting: NumPy in and out, no autograd.
 
-        Unlike DQN's, the dueling value matters here: it moves atoms against each other before the softmax.
+        Unlike in DQN, the dueling value matters here: it changes the softmax over the atoms.
         """
         if not isinstance(self.encoder, VectorEncoder):
-            # Both streams on one pass through the encoder, which is what takes the time.
+            # One pass through the encoder, which takes most of the time, serves both streams.
             with torch.no_grad():
                 return self.q_values(torch.from_numpy(obs).to(self.support.device)).cpu().numpy()
-        inputs = obs if self.normalizer is None else self.normalizer.numpy(obs)
+        inputs = self._normalized_numpy(obs)
         if self._acting is None:
             self._acting = acting_forward(self.advantage)
         logits = self._acting(inputs).reshape(len(obs), self.num_actions, self.num_atoms)

@@ -1,4 +1,4 @@
-"""Actors and critics for continuous control on actions normalised to [-1, 1]."""
+"""Actors and critics for continuous control with actions normalized to [-1, 1]."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import squashed_gaussian
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
-from rl_training.models.normalizer import make_normalizer
+from rl_training.models.normalizer import NormalizingModel, make_normalizer
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 
 
-class ContinuousActorCritic(nn.Module):
-    """Shared half of the two models below: observation normalisation and an ensemble of critics Q_i(s, a)."""
+class ContinuousActorCritic(NormalizingModel):
+    """Base class of the models below and of MPO: a policy network and an ensemble of critics Q_i(s, a)."""
 
     def __init__(self, spaces: Spaces, config: ModelConfig, *, num_critics: int, actor_outputs: int, tanh_actor: bool):
         super().__init__()
@@ -27,56 +27,54 @@ class ContinuousActorCritic(nn.Module):
         self.critics = nn.ModuleList([mlp(size + spaces.action_dim, 1, config) for _ in range(num_critics)])
         self._acting: ActingForward | None = None
 
-    def _input(self, obs: Tensor) -> Tensor:
-        return obs if self.normalizer is None else self.normalizer(obs)
-
     def q_values(self, obs: Tensor, actions: Tensor) -> Tensor:
-        """[critics, B]"""
-        inputs = torch.cat([self._input(obs), actions], -1)
+        """Values of all critics [critics, B]."""
+        inputs = torch.cat([self._normalized(obs), actions], -1)
         return torch.stack([critic(inputs).squeeze(-1) for critic in self.critics])
 
     def q_value(self, obs: Tensor, actions: Tensor) -> Tensor:
-        """The first critic alone, [B]."""
-        return self.critics[0](torch.cat([self._input(obs), actions], -1)).squeeze(-1)
+        """Values of the first critic [B]."""
+        return self.critics[0](torch.cat([self._normalized(obs), actions], -1)).squeeze(-1)
 
     def policy_outputs_numpy(self, obs: np.ndarray) -> np.ndarray:
+        """Outputs of the policy network for acting: NumPy in and out, no autograd."""
         if self._acting is None:
-            self._acting = acting_forward(self.policy_network)
-        return self._acting(obs if self.normalizer is None else self.normalizer.numpy(obs))
+            self._acting = acting_forward(self.policy_network, normalizer=self.normalizer)
+        return self._acting(obs)
 
 
 class MLPDeterministicActorCritic(ContinuousActorCritic):
-    """tanh actor with one critic (DDPG) or two (TD3)."""
+    """A tanh actor with one critic (DDPG) or two (TD3)."""
 
     def __init__(self, spaces: Spaces, config: ModelConfig, *, num_critics: int):
         super().__init__(spaces, config, num_critics=num_critics, actor_outputs=spaces.action_dim, tanh_actor=True)
 
     def actor(self, obs: Tensor) -> Tensor:
         """Deterministic actions [B, A] in [-1, 1]."""
-        return self.policy_network(self._input(obs))
+        return self.policy_network(self._normalized(obs))
 
     def act(self, obs: np.ndarray) -> np.ndarray:
         return self.policy_outputs_numpy(obs)
 
 
 class MLPSquashedGaussianActorCritic(ContinuousActorCritic):
-    """tanh-squashed Gaussian actor whose spread depends on the state, and twin critics (SAC)."""
+    """A tanh-squashed Gaussian actor with a state-dependent standard deviation, and two critics (SAC)."""
 
     def __init__(self, spaces: Spaces, config: ModelConfig, *, num_critics: int = 2):
         super().__init__(spaces, config, num_critics=num_critics, actor_outputs=2 * spaces.action_dim, tanh_actor=False)
 
     def actor(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-std of the Gaussian before tanh, each [B, A]."""
-        mean, log_std = self.policy_network(self._input(obs)).split(self.action_dim, -1)
+        mean, log_std = self.policy_network(self._normalized(obs)).split(self.action_dim, -1)
         return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
     def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Reparameterised actions [B, A] and log pi [B] for standard normal `noise`."""
+        """Reparameterized actions [B, A] and log pi [B] for standard normal `noise`."""
         mean, log_std = self.actor(obs)
         return squashed_gaussian(mean, log_std, noise)
 
     def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        """Sampled actions, or tanh of the mean without `rng`."""
+        """Sampled actions, or tanh of the mean if `rng` is None."""
         outputs = self.policy_outputs_numpy(obs)
         mean = outputs[:, : self.action_dim]
         if rng is None:

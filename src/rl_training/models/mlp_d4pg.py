@@ -1,4 +1,4 @@
-"""The networks of D4PG: a deterministic actor, and a critic that predicts a distribution of returns."""
+"""The networks of D4PG: a deterministic actor and a critic that predicts a distribution of returns."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import math
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import LOG_SQRT_2PI, bellman_atoms, expected_return
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
-from rl_training.models.normalizer import make_normalizer
+from rl_training.models.normalizer import NormalizingModel, make_normalizer
 
 
-class MLPD4PGModel(nn.Module):
-    """tanh actor mu(s) and categorical critic Z(s, a) on fixed atoms, for actions normalised to [-1, 1]."""
+class MLPD4PGModel(NormalizingModel):
+    """A tanh actor mu(s) and a categorical critic Z(s, a) on fixed atoms, for actions normalized to [-1, 1]."""
 
     support: Tensor
 
@@ -29,36 +29,32 @@ class MLPD4PGModel(nn.Module):
         self.critic = mlp(size + spaces.action_dim, len(support), config)
         self._acting: ActingForward | None = None
 
-    def _input(self, obs: Tensor) -> Tensor:
-        return obs if self.normalizer is None else self.normalizer(obs)
-
     def actor(self, obs: Tensor) -> Tensor:
         """Deterministic actions [B, A]."""
-        return self.policy_network(self._input(obs))
+        return self.policy_network(self._normalized(obs))
 
     def act(self, obs: np.ndarray) -> np.ndarray:
         """`actor` for acting: NumPy in and out, no autograd."""
         if self._acting is None:
-            self._acting = acting_forward(self.policy_network)
-        return self._acting(obs if self.normalizer is None else self.normalizer.numpy(obs))
+            self._acting = acting_forward(self.policy_network, normalizer=self.normalizer)
+        return self._acting(obs)
 
     def sample(self, obs: Tensor, noise: Tensor, sigma: float) -> tuple[Tensor, Tensor]:
         """Exploratory actions clip(mu(s) + sigma * noise) [B, A] for standard normal `noise`, and log-densities [B].
 
-        The density is that of the Gaussian before clipping: clipped actions have none, and the actor has no
-        distribution of its own.
+        The density is that of the Gaussian before clipping; clipped actions have no density.
         """
         actions = (self.actor(obs) + sigma * noise).clamp(-1.0, 1.0)
         return actions, (-0.5 * noise.square() - math.log(sigma) - LOG_SQRT_2PI).sum(-1)
 
     def distribution_logits(self, obs: Tensor, actions: Tensor) -> Tensor:
-        """[B, atoms]"""
-        return self.critic(torch.cat([self._input(obs), actions], -1))
+        """Logits [B, atoms]."""
+        return self.critic(torch.cat([self._normalized(obs), actions], -1))
 
     def q_values(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Expected returns [B]."""
         return expected_return(self.distribution_logits(obs, actions), self.support)
 
     def target_support(self, rewards: Tensor, discounts: Tensor) -> Tensor:
-        """r + d z_j: where the atoms of a next state lie, seen from here.   [B, atoms]"""
+        """The atoms r + d z_j of the next state's return, discounted to this state [B, atoms]."""
         return bellman_atoms(rewards, discounts, self.support)

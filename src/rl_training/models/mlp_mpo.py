@@ -1,4 +1,4 @@
-"""The networks of MPO: a Gaussian policy on normalised actions, and a critic."""
+"""The networks of MPO: a Gaussian policy over normalized actions and a critic."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rl_training.models.mlp_continuous import LOG_STD_MAX, LOG_STD_MIN, Continuo
 
 
 class MLPMPOModel(ContinuousActorCritic):
-    """The mean is within [-1, 1]; samples are not, and count as the action at the bound that the env would get.
+    """The mean is in [-1, 1]. Samples may be outside; the critic sees them clipped, as the environment does.
 
-    No tanh over the samples: MPO bounds mean and spread apart, and wants both in closed form.
+    Samples have no tanh: MPO bounds mean and covariance separately and needs both in closed form.
     """
 
     def __init__(self, spaces: Spaces, config: ModelConfig):
@@ -22,19 +22,19 @@ class MLPMPOModel(ContinuousActorCritic):
 
     def actor(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-std of the policy, each [B, A]."""
-        mean, log_std = self.policy_network(self._input(obs)).split(self.action_dim, -1)
+        mean, log_std = self.policy_network(self._normalized(obs)).split(self.action_dim, -1)
         return mean.tanh(), (log_std + self.initial_log_std).clamp(LOG_STD_MIN, LOG_STD_MAX)
 
     def q_values(self, obs: Tensor, actions: Tensor) -> Tensor:
-        """[1, B] for actions [B, A], in bounds or not."""
+        """Values [1, B] of actions [B, A], which may be out of bounds."""
         return super().q_values(obs, actions.clamp(-1.0, 1.0))
 
     def q_value(self, obs: Tensor, actions: Tensor) -> Tensor:
-        """[B], or [S, B] for S actions at each of B states: obs [B, D], actions [S, B, A]."""
+        """Values [B], or [S, B] for S actions in each of B states: obs [B, D], actions [S, B, A]."""
         return super().q_value(obs.expand(*actions.shape[:-1], -1), actions.clamp(-1.0, 1.0))
 
     def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        """Sampled actions as the env will get them, or without `rng` the mean."""
+        """Sampled actions clipped to the bounds, or the mean if `rng` is None."""
         outputs = self.policy_outputs_numpy(obs)
         mean = np.tanh(outputs[:, : self.action_dim])
         if rng is None:

@@ -1,4 +1,4 @@
-"""The network of PPG: one trunk under a policy head, a value head and an auxiliary value head."""
+"""The network of PPG: one trunk with a policy head, a value head and an auxiliary value head."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rl_training.models.policy import PolicyModel
 class MLPPPGModel(PolicyModel):
     """The trunk learns from the policy loss in the policy phase and from both value heads in the auxiliary phase.
 
-    `value` and `evaluate_actions` give values whose gradient ends at the value head; `auxiliary` lets it through.
-    The value head has a hidden layer of its own, because in the policy phase it has to make do with features that
-    were not made for it. The auxiliary head is linear: whatever it needs, the trunk must learn to show.
+    In `value` and `evaluate_actions` the gradient of the value stops at the value head; in `auxiliary` it reaches the
+    trunk. The value head has a hidden layer, because the features of the policy phase are not trained for it. The
+    auxiliary head is linear, so the trunk must learn the features that it needs.
     """
 
     def __init__(self, spaces: Spaces, config: ModelConfig):
@@ -40,7 +40,7 @@ class MLPPPGModel(PolicyModel):
         return self.distribution.log_prob(parameters, actions), self.distribution.entropy(parameters), value
 
     def auxiliary(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Distribution parameters [B, P], value and auxiliary value [B], with gradients into the trunk from each."""
+        """Distribution parameters [B, P], value and auxiliary value [B], each with gradients into the trunk."""
         features = self.trunk(self._input(obs))
         parameters = self._with_log_std(self.policy_head(features))
         return parameters, self.value_head(features).squeeze(-1), self.auxiliary_head(features).squeeze(-1)

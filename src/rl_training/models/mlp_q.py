@@ -1,21 +1,21 @@
-"""Q-network over discrete actions, plain or dueling."""
+"""Q-network for discrete actions, plain or dueling."""
 
 from __future__ import annotations
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.encoders import build_encoder
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
-from rl_training.models.normalizer import make_normalizer
+from rl_training.models.normalizer import NormalizingModel, make_normalizer
 
 
-class MLPQNetwork(nn.Module):
-    """Q(s, .) for every action. Dueling (arXiv:1511.06581, eq. 9): Q = V + A - mean over actions of A.
+class MLPQNetwork(NormalizingModel):
+    """Q(s, .) for all actions. Dueling (arXiv:1511.06581, eq. 9): Q = V + A - mean over actions of A.
 
-    The dueling streams share the encoder of images; on vectors they are two full MLPs with nothing worth sharing.
+    The dueling streams share the encoder of images. For vectors they are two separate MLPs.
     """
 
     def __init__(self, spaces: Spaces, config: ModelConfig, *, dueling: bool = False):
@@ -28,13 +28,13 @@ class MLPQNetwork(nn.Module):
         self._acting: ActingForward | None = None
 
     def _input(self, obs: Tensor) -> Tensor:
-        return self.encoder(obs if self.normalizer is None else self.normalizer(obs))
+        return self.encoder(self._normalized(obs))
 
     def forward(self, obs: Tensor) -> Tensor:
         return self.q_values(obs)
 
     def q_values(self, obs: Tensor) -> Tensor:
-        """[B, actions]"""
+        """Q(s, .) [B, actions]."""
         inputs = self._input(obs)
         advantage = self.advantage(inputs)
         if self.state_value is None:
@@ -44,9 +44,9 @@ class MLPQNetwork(nn.Module):
     def advantage_numpy(self, obs: np.ndarray) -> np.ndarray:
         """`advantage` for acting: NumPy in and out, no autograd."""
         if self._acting is None:
-            self._acting = acting_forward(self.advantage, self.encoder)
-        return self._acting(obs if self.normalizer is None else self.normalizer.numpy(obs))
+            self._acting = acting_forward(self.advantage, self.encoder, self.normalizer)
+        return self._acting(obs)
 
     def greedy_actions(self, obs: np.ndarray) -> np.ndarray:
-        """argmax over actions. The dueling value is the same for every action and drops out."""
+        """The action with the largest Q in each row. The dueling value is the same for all actions and not needed."""
         return self.advantage_numpy(obs).argmax(1)

@@ -1,4 +1,4 @@
-"""Running observation statistics, kept inside the model so that no agent is ever used without them."""
+"""Running statistics of observations. They are part of the model, so an agent is never used without them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rl_training.envs.spaces import Spaces
 class ObservationNormalizer(nn.Module):
     """(obs - mean) / std, clipped. The statistics are buffers: saved, loaded and moved with the model.
 
-    They change only through `update`, which a learner calls after it has learned from the observations:
-    within one rollout and its update the policy is one fixed function (otherwise PPO's first ratio is not 1).
+    Only `update` changes them. It is called after learning from the observations, so the policy is a fixed function
+    during a rollout and its update; otherwise PPO's first probability ratio would not be 1.
 
-    Images (`pixels`) are whitened pixel by pixel, as in arXiv:1810.12894: what never changes becomes 0, and a ball that
-    passes now and then stands out. Until the first update they are divided by 255; a deviation counts as one grey
-    level at least.
+    With `pixels`, images are whitened pixel by pixel as in arXiv:1810.12894: constant pixels become 0, and rare
+    changes stand out. Images are divided by 255 until the first update. The variance of a pixel is at least one
+    squared gray level.
     """
 
     mean: torch.Tensor
@@ -31,7 +31,7 @@ class ObservationNormalizer(nn.Module):
         super().__init__()
         self.clip = clip
         self.least_variance = 1.0 if pixels else 1e-8
-        # Moments in float64: summed over millions of steps, float32 would lose the small differences.
+        # Moments in float64: over millions of steps float32 would lose small differences.
         self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(shape, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
@@ -42,17 +42,18 @@ class ObservationNormalizer(nn.Module):
         return ((obs - self.shift) * self.scale).clamp(-self.clip, self.clip)
 
     def numpy(self, obs: np.ndarray) -> np.ndarray:
+        """`forward` for acting: NumPy in and out."""
         return np.clip((obs - self.shift.cpu().numpy()) * self.scale.cpu().numpy(), -self.clip, self.clip)
 
     def update(self, obs: np.ndarray) -> None:
-        """Merge a batch [B, ...] into the moments (Chan et al., parallel variance)."""
+        """Merge a batch [B, ...] into the moments (parallel variance, Chan et al.)."""
         batch_count = len(obs)
         if batch_count == 0:
             return
         batch_mean, batch_variance = (torch.from_numpy(part).to(self.mean.device) for part in _moments(obs))
         total = self.count + batch_count
         delta = batch_mean - self.mean
-        # The initial variance of 1 carries no weight (count 0): the first batch replaces it.
+        # The initial variance of 1 has no weight (count 0), so the first batch replaces it.
         merged = self.variance * self.count + batch_variance * batch_count + delta**2 * self.count * batch_count / total
         self.mean += delta * batch_count / total
         self.variance.copy_(merged / total)
@@ -62,17 +63,30 @@ class ObservationNormalizer(nn.Module):
 
 
 def _moments(obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance over the rows, in float64."""
+    """Mean and variance over the rows in float64."""
     if obs.dtype != np.uint8:
         obs = np.asarray(obs, np.float64)
         return np.asarray(obs.mean(0)), np.asarray(obs.var(0))
-    # Whole numbers: exact, and without a copy of every image in float64.
+    # Integer sums are exact and need no float64 copy of the images.
     mean = obs.sum(0, dtype=np.int64) / len(obs)
     return mean, np.square(obs, dtype=np.uint16).sum(0, dtype=np.int64) / len(obs) - mean**2
 
 
 def make_normalizer(spaces: Spaces, config: ModelConfig) -> ObservationNormalizer | None:
+    """The normalizer that `model.normalize_observations` asks for, or None."""
     if not config.normalize_observations:
         return None
     pixels = spaces.observation_dtype == np.uint8
     return ObservationNormalizer(spaces.observation_shape, config.observation_clip, pixels=pixels)
+
+
+class NormalizingModel(nn.Module):
+    """Base class of all models: normalizes observations if the config asks for it."""
+
+    normalizer: ObservationNormalizer | None
+
+    def _normalized(self, obs: torch.Tensor) -> torch.Tensor:
+        return obs if self.normalizer is None else self.normalizer(obs)
+
+    def _normalized_numpy(self, obs: np.ndarray) -> np.ndarray:
+        return obs if self.normalizer is None else self.normalizer.numpy(obs)

@@ -1,4 +1,4 @@
-"""What policies over any action space share: the encoder, the distribution, and acting without autograd."""
+"""The base class of stochastic policies: encoder, action distribution, and acting without autograd."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import Categorical, DiagonalGaussian
 from rl_training.models.encoders import build_encoder
 from rl_training.models.mlp import ActingForward, acting_forward
-from rl_training.models.normalizer import make_normalizer
+from rl_training.models.normalizer import NormalizingModel, make_normalizer
 
 
-class PolicyModel(nn.Module):
-    """A stochastic policy and a value. The networks, and how much of them the two share, are the subclass's.
+class PolicyModel(NormalizingModel):
+    """A stochastic policy with a state value. Subclasses define the networks and what policy and value share.
 
-    Gaussian policies have a log-std per dimension that does not depend on the state.
+    Gaussian policies have one log-std per action dimension, independent of the state.
     """
 
     def __init__(self, spaces: Spaces, config: ModelConfig):
@@ -37,7 +37,7 @@ class PolicyModel(nn.Module):
         self._acting: ActingForward | None = None
 
     def acting_network(self) -> nn.Sequential:
-        """From features to the policy's outputs."""
+        """The network from features to the policy's outputs."""
         raise NotImplementedError
 
     def value(self, obs: Tensor) -> Tensor:
@@ -59,11 +59,8 @@ class PolicyModel(nn.Module):
         return self._with_log_std(self.acting_network()(self._input(obs)))
 
     def _input(self, obs: Tensor) -> Tensor:
-        """Features [B, input_size]: the observations, normalised and encoded."""
+        """Features [B, input_size]: the observations, normalized and encoded."""
         return self.encoder(self._normalized(obs))
-
-    def _normalized(self, obs: Tensor) -> Tensor:
-        return obs if self.normalizer is None else self.normalizer(obs)
 
     def _with_log_std(self, outputs: Tensor) -> Tensor:
         return outputs if self.log_std is None else torch.cat([outputs, self.log_std.expand_as(outputs)], -1)
@@ -71,8 +68,8 @@ class PolicyModel(nn.Module):
     def policy_numpy(self, obs: np.ndarray) -> np.ndarray:
         """`policy` for acting: NumPy in and out, no autograd."""
         if self._acting is None:
-            self._acting = acting_forward(self.acting_network(), self.encoder)
-        return self._with_log_std_numpy(self._acting(obs if self.normalizer is None else self.normalizer.numpy(obs)))
+            self._acting = acting_forward(self.acting_network(), self.encoder, self.normalizer)
+        return self._with_log_std_numpy(self._acting(obs))
 
     def _with_log_std_numpy(self, outputs: np.ndarray) -> np.ndarray:
         if self.log_std is None:
@@ -80,7 +77,7 @@ class PolicyModel(nn.Module):
         return np.concatenate([outputs, np.broadcast_to(self.log_std.detach().cpu().numpy(), outputs.shape)], 1)
 
     def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Sampled actions with their log-probabilities, or without `rng` the mode."""
+        """Sampled actions with their log-probabilities, or the mode if `rng` is None."""
         parameters = self.policy_numpy(obs)
         if rng is None:
             return self.distribution.mode(parameters), {}

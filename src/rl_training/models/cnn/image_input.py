@@ -1,4 +1,4 @@
-"""What the convolutional encoders share: how pixels become numbers, and what is said about images that do not fit."""
+"""Functions that the convolutional encoders share: scaling of pixels, checks of image shapes, initialization."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rl_training.errors import ConfigError
 
 
 def scaled_pixels(images: Tensor, shape: tuple[int, int, int]) -> Tensor:
-    """uint8 [B, C, H, W] to floats in [0, 1]; floats are taken to be scaled already, so nothing is scaled twice.
+    """Convert uint8 [B, C, H, W] to floats in [0, 1]. Floats count as already scaled.
 
-    Channels last in memory: the convolutions here take about two thirds of the time that way.
+    With channels last in memory, the convolutions take about two thirds of the time.
     """
     if images.ndim != 4 or tuple(images.shape[1:]) != shape:
         raise ValueError(f"expected images (batch, {', '.join(map(str, shape))}), got {tuple(images.shape)}")
@@ -23,31 +23,31 @@ def scaled_pixels(images: Tensor, shape: tuple[int, int, int]) -> Tensor:
 
 
 def check_image_shape(shape: tuple[int, ...], encoder: str, least: int) -> tuple[int, int, int]:
-    """The shape itself, if it is (channels, height, width) with sides of at least `least` pixels."""
+    """Return the shape if it is (channels, height, width) with sides of at least `least` pixels."""
     if len(shape) != 3:
         raise ConfigError(
-            f"model.encoder: {encoder} takes images (channels, height, width), the observations here have shape "
-            f"{shape}: use auto",
+            f"model.encoder: {encoder} needs images (channels, height, width), but observations have the shape "
+            f"{shape}; use auto",
             key="model.encoder",
         )
     channels, height, width = shape
     if width <= 4 < min(channels, height):
         raise ConfigError(
-            f"model.encoder: {encoder} takes images (channels, height, width), {shape} looks like (height, width, "
-            f"channels): set env_kwargs.image.channel_first=true",
+            f"model.encoder: {encoder} needs images (channels, height, width), but {shape} looks like (height, width, "
+            f"channels); set env_kwargs.image.channel_first=true",
             key="model.encoder",
         )
     if min(height, width) < least:
         raise ConfigError(
-            f"model.encoder: {encoder} takes images of at least {least} x {least} pixels, these are "
-            f"{height} x {width}: use model.encoder=impala or mlp, or set env_kwargs.image.resize=84",
+            f"model.encoder: {encoder} needs images of at least {least} x {least} pixels, but these have "
+            f"{height} x {width}; use model.encoder=impala or mlp, or set env_kwargs.image.resize=84",
             key="model.encoder",
         )
     return channels, height, width
 
 
 def initialize(network: nn.Module, config: ModelConfig | None) -> None:
-    """Orthogonal weights with the gain of a ReLU and zero biases, unless the config says otherwise."""
+    """Set orthogonal weights with the gain of a ReLU and zero biases, unless `orthogonal_init` is off."""
     if config is not None and not config.orthogonal_init:
         return
     for module in network.modules():

@@ -1,6 +1,7 @@
 """The deep residual encoder of IMPALA: Espeholt et al. (2018), arXiv:1802.01561, figure 3 (right).
 
-About six times the work of `NatureCNN` per frame, and usually fewer env steps to the same score.
+It needs about six times the computation of `NatureCNN` per frame, and usually fewer environment steps for the same
+score.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ SMALLEST_SIDE = 8
 
 
 class ResidualBlock(nn.Module):
-    """x + conv(relu(conv(relu(x)))), the same shape in and out."""
+    """x + conv(relu(conv(relu(x)))) with equal input and output shapes."""
 
     def __init__(self, channels: int):
         super().__init__()
@@ -28,7 +29,7 @@ class ResidualBlock(nn.Module):
 
 
 class ImpalaResNet(nn.Module):
-    """Stages of convolution, pooling to half the side and two residual blocks; then one hidden layer."""
+    """Stages of a convolution, pooling to half the side and two residual blocks; then one hidden layer."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class ImpalaResNet(nn.Module):
         initialize(self, config)
         for block in self.stages:
             if isinstance(block, ResidualBlock):
-                # Blocks start near the identity: six full ones would make features of ten times the size.
+                # Blocks start near the identity; otherwise six blocks would make the features ten times as large.
                 with torch.no_grad():
                     block.second.weight.mul_(0.1)
 

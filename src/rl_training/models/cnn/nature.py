@@ -12,7 +12,7 @@ SMALLEST_SIDE = 36
 
 
 class NatureCNN(nn.Module):
-    """Three convolutions and one hidden layer, ReLU after each: [B, C, H, W] uint8 to [B, output_size]."""
+    """Three convolutions and one hidden layer, each followed by ReLU: [B, C, H, W] uint8 to [B, output_size]."""
 
     def __init__(
         self, input_shape: tuple[int, ...] = (4, 84, 84), output_size: int = 512, config: ModelConfig | None = None

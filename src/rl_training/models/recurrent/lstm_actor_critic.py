@@ -1,4 +1,4 @@
-"""Actor-critic with memory: an LSTM or GRU between what is seen and what is decided."""
+"""Actor-critic with memory: an LSTM or GRU between the observations and the heads."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU
 
 
 class LSTMActorCritic(PolicyModel):
-    """Observations (normalised, encoded) -> memory -> an MLP each for policy and value.
+    """Normalized, encoded observations -> recurrent network -> one MLP each for policy and value.
 
-    With `shared_memory` policy and value read one memory, and both shape it; otherwise the critic has its own. What
-    is remembered is one array [N, parts, memory_size], a row per env: for each recurrent network and layer the hidden
-    state and, for an LSTM, the cell state. Rows are emptied (zero) where `episode_starts` says so, before the step.
+    With `shared_memory`, policy and value use and train one recurrent network; otherwise each has one. The memory is
+    an array [N, parts, memory_size] with one row per environment: for each recurrent network and layer the hidden
+    state and, for an LSTM, the cell state. A step first sets the rows of `episode_starts` to zero.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LSTMActorCritic(PolicyModel):
         self._acting_steps: _Acting | None = None
 
     def initial_memory(self, count: int) -> np.ndarray:
-        """Nothing remembered yet, for `count` envs."""
+        """The empty memory of `count` environments."""
         return np.zeros((count, *self.memory_shape), np.float32)
 
     def act(
@@ -68,9 +68,9 @@ class LSTMActorCritic(PolicyModel):
         memory: np.ndarray | None = None,
         episode_starts: np.ndarray | None = None,
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """One step: actions (sampled, or without `rng` the mode), `values`, the next `memory`, `log_probs` if sampled.
+        """One step: actions (sampled, or the mode if `rng` is None), `values`, the next `memory` and `log_probs`.
 
-        Without `memory` nothing is remembered yet. What is given is left as it was.
+        There are `log_probs` only for sampled actions. None as `memory` is the empty memory. Arguments are not changed.
         """
         before = self._checked_memory(len(obs), memory, episode_starts)
         outputs, values, after = self._act_numpy(obs, before)
@@ -85,23 +85,23 @@ class LSTMActorCritic(PolicyModel):
     def evaluate_actions(
         self, obs: Tensor, actions: Tensor, sequences: Sequences | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """log pi(a|s), entropy and value, each [B]; without `sequences` every row is the first of an episode."""
-        seen, judged = self.unroll(self._input(obs), sequences)
-        parameters = self._with_log_std(self.actor(seen))
-        value = self.critic(judged).squeeze(-1)
+        """log pi(a|s), entropy and value, each [B]; without `sequences` every row starts an episode."""
+        actor_features, critic_features = self.unroll(self._input(obs), sequences)
+        parameters = self._with_log_std(self.actor(actor_features))
+        value = self.critic(critic_features).squeeze(-1)
         return self.distribution.log_prob(parameters, actions), self.distribution.entropy(parameters), value
 
     def unroll(self, features: Tensor, sequences: Sequences | None) -> tuple[Tensor, Tensor]:
-        """Run the memories over whole sequences: what policy and value read at each row, both [B, memory_size].
+        """Run the recurrent networks over whole sequences; return the features of policy and value, [B, memory_size].
 
-        Padding exists only in here: rows are laid out in time, every network runs once, and rows are taken back.
+        Only this method pads: it arranges the rows by time, runs every network once and selects the rows again.
         """
         if sequences is None:
             memory = features.new_zeros(len(features), *self.memory_shape)
             return self._step(features, memory)[:2]
         if tuple(sequences.memory.shape[1:]) != self.memory_shape:
-            given = tuple(sequences.memory.shape[1:])
-            raise ConfigError(f"memory: {given} per sequence is not valid, this model has {self.memory_shape}")
+            shape = tuple(sequences.memory.shape[1:])
+            raise ConfigError(f"memory: the shape {shape} per sequence is not valid, expected {self.memory_shape}")
         inputs = features[sequences.place]
         outputs = []
         for index, network in enumerate(self._networks()):
@@ -110,7 +110,7 @@ class LSTMActorCritic(PolicyModel):
         return outputs[0], outputs[-1]
 
     def value(self, obs: Tensor, memory: Tensor | None = None) -> Tensor:
-        """State values [B], one step on from `memory` [B, ...]; without it nothing is remembered."""
+        """State values [B], one step after `memory` [B, ...], which is empty by default."""
         features = self._input(obs)
         if memory is None:
             memory = features.new_zeros(len(features), *self.memory_shape)
@@ -124,14 +124,14 @@ class LSTMActorCritic(PolicyModel):
         return [self.actor_memory] if self.critic_memory is None else [self.actor_memory, self.critic_memory]
 
     def _state(self, memory: Tensor, index: int) -> Tensor | tuple[Tensor, Tensor]:
-        """The rows of network `index` as torch wants them: [layers, B, H], two of them for an LSTM."""
-        mine = memory[:, index * self._parts : (index + 1) * self._parts].transpose(0, 1)
+        """The memory of network `index` in torch's layout: [layers, B, H], twice for an LSTM."""
+        parts = memory[:, index * self._parts : (index + 1) * self._parts].transpose(0, 1)
         if isinstance(self.actor_memory, nn.GRU):
-            return mine.contiguous()
-        return mine[0::2].contiguous(), mine[1::2].contiguous()
+            return parts.contiguous()
+        return parts[0::2].contiguous(), parts[1::2].contiguous()
 
     def _step(self, features: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """One step of every network: what policy and value read [B, H], and the memory after it."""
+        """One step of all networks: the features of policy and value [B, H], and the next memory."""
         outputs, after = [], torch.empty_like(memory)
         for index, network in enumerate(self._networks()):
             output, state = network(features[None], self._state(memory, index))
@@ -151,41 +151,41 @@ class LSTMActorCritic(PolicyModel):
         if acting.steps is None:
             with torch.no_grad():
                 features = self._input(torch.from_numpy(obs).to(acting.device))
-                parts = self._step(features, torch.from_numpy(before).to(acting.device))
-                seen, judged, after = (part.cpu().numpy() for part in parts)
+                results = self._step(features, torch.from_numpy(before).to(acting.device))
+                actor_features, critic_features, after = (result.cpu().numpy() for result in results)
         else:
-            features_now = self._features_numpy(obs)
+            inputs = self._features_numpy(obs)
             after = np.empty_like(before)
             outputs = [
-                step(features_now, before[:, mine], after[:, mine])
-                for step, mine in zip(acting.steps, acting.slices, strict=True)
+                step(inputs, before[:, parts], after[:, parts])
+                for step, parts in zip(acting.steps, acting.slices, strict=True)
             ]
-            seen, judged = outputs[0], outputs[-1]
-        return acting.actor(seen), acting.critic(judged)[:, 0], after
+            actor_features, critic_features = outputs[0], outputs[-1]
+        return acting.actor(actor_features), acting.critic(critic_features)[:, 0], after
 
     def _features_numpy(self, obs: np.ndarray) -> np.ndarray:
-        if obs.ndim > 2:  # images go through their encoder
+        if obs.ndim > 2:  # images need the encoder
             with torch.no_grad():
                 return self._input(torch.from_numpy(obs)).numpy()
-        return obs if self.normalizer is None else self.normalizer.numpy(obs)
+        return self._normalized_numpy(obs)
 
     def _checked_memory(self, count: int, memory: np.ndarray | None, episode_starts: np.ndarray | None) -> np.ndarray:
         if memory is None:
             return self.initial_memory(count)
         if not isinstance(memory, np.ndarray) or memory.shape != (count, *self.memory_shape):
-            given = getattr(memory, "shape", type(memory).__name__)
+            shape = getattr(memory, "shape", type(memory).__name__)
             raise ConfigError(
-                f"state: {given} is not valid for {count} observations, expected what the last call gave back, "
+                f"state: {shape} is not valid for {count} observations; pass the state that the last call returned, "
                 f"{(count, *self.memory_shape)}, or None at the start of an episode"
             )
         if episode_starts is None or not np.any(episode_starts):
             return memory
-        # Not in place: the array before the step belongs to whoever stored it.
+        # Not in place: the caller may store the array from before the step.
         return np.where(np.reshape(episode_starts, (-1, 1, 1)), np.float32(0), memory)
 
 
 class _Acting:
-    """Forward passes on views of one model's weights; to copy or pickle it gives None, as in `ActingForward`."""
+    """Forward passes on views of one model's weights. As with `ActingForward`, its copy and its pickle are None."""
 
     def __init__(self, model: LSTMActorCritic):
         self.device = next(model.parameters()).device
@@ -202,7 +202,7 @@ class _Acting:
 
 
 def _initialize(network: Recurrence) -> None:
-    """Orthogonal weights, gate by gate, and zero biases."""
+    """Set orthogonal weights for each gate and zero biases."""
     for name, parameter in network.named_parameters():
         if name.startswith("bias"):
             nn.init.zeros_(parameter)

@@ -1,6 +1,6 @@
-"""One step of an `nn.LSTM` or `nn.GRU` in NumPy, for acting: a few rows at a time, no autograd.
+"""One step of an `nn.LSTM` or `nn.GRU` in NumPy, for acting on a few rows without autograd.
 
-The arrays are views of the parameters, as in `models.mlp.numpy_forward`: an optimizer step needs no refresh.
+The arrays are views of the parameters, as in `models.mlp.numpy_forward`, so they follow every optimizer step.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from collections.abc import Callable
 import numpy as np
 from torch import nn
 
-# (inputs [N, I], memory before [N, parts, H], memory after, to be written) -> outputs [N, H]
+# (inputs [N, I], memory [N, parts, H], next memory to write to) -> outputs [N, H]
 NumpyStep = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
 def numpy_step(network: nn.LSTM | nn.GRU) -> NumpyStep:
-    """All layers of `network`, one step. The memory has (h, c) or (h) of each layer in turn."""
+    """One step of all layers of `network`. The memory contains (h, c) or (h) of each layer in turn."""
     cells = [_cell(network, layer) for layer in range(network.num_layers)]
     parts = memory_parts(network)
 
     def step(inputs: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
         for layer, cell in enumerate(cells):
-            mine = slice(layer * parts, (layer + 1) * parts)
-            inputs = cell(inputs, before[:, mine], after[:, mine])
+            own = slice(layer * parts, (layer + 1) * parts)
+            inputs = cell(inputs, before[:, own], after[:, own])
         return inputs
 
     return step
 
 
 def memory_parts(network: nn.LSTM | nn.GRU) -> int:
-    """Vectors that one layer remembers: the hidden state, and the cell state of an LSTM."""
+    """The number of vectors in the memory of one layer: hidden state, and cell state for an LSTM."""
     return 2 if isinstance(network, nn.LSTM) else 1
 
 
@@ -42,7 +42,7 @@ def _cell(network: nn.LSTM | nn.GRU, layer: int) -> NumpyStep:
 
 def _lstm_cell(w_input: np.ndarray, w_hidden: np.ndarray, b_input: np.ndarray, b_hidden: np.ndarray) -> NumpyStep:
     size = len(w_hidden)
-    # sigmoid(x) = (1 + tanh(x / 2)) / 2: all four gates (input, forget, candidate, output) are one tanh.
+    # With sigmoid(x) = (1 + tanh(x / 2)) / 2, one tanh computes all gates (input, forget, candidate, output).
     inner = np.full(4 * size, 0.5, np.float32)
     inner[2 * size : 3 * size] = 1.0
     outer = 1.0 - inner
