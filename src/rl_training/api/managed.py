@@ -41,6 +41,16 @@ class ManagedAlgorithm:
     file, a mapping or a whole TrainConfig, and may bring the env with it. Every further keyword is a setting of
     the run, the model or the algorithm by its bare name, and wins over the preset. `eval_env` is evaluated on
     in place of the training env; a VectorEnv needs one to be evaluated at all.
+
+    >>> from rl_training import PPO
+    >>> agent = PPO("CartPole-v1", seed=0, num_envs=2, num_steps=64)
+    >>> agent.learn(256, show=False)
+    PPO('CartPole-v1', seed=0, env_steps=256)
+    >>> len(agent.evaluate(episodes=3).returns)
+    3
+    >>> action, state = agent.predict([0.0, 0.1, 0.0, -0.1])
+    >>> int(action) in (0, 1), state
+    (True, None)
     """
 
     algorithm: ClassVar[str]
@@ -192,6 +202,13 @@ class ManagedAlgorithm:
 
         `learn` then goes on with the run exactly; a saved agent (or a run's best) starts a new run from its
         networks and optimizers. `env` is needed only where the env was a Python object, to learn or evaluate.
+
+        >>> from rl_training import PPO, load
+        >>> path = PPO("CartPole-v1", seed=3).save("my-agent")
+        >>> PPO.load(path)
+        PPO('CartPole-v1', seed=3, env_steps=0)
+        >>> load("my-agent")  # finds the class in the checkpoint
+        PPO('CartPole-v1', seed=3, env_steps=0)
         """
         # Replay data may be gigabytes, and acting needs none of it.
         checkpoint = load_checkpoint(resolve_checkpoint(path, output_dir, segments="skip"))

@@ -81,7 +81,12 @@ class StrictModel(BaseModel):
 
 
 class Schedule(StrictModel):
-    """A value over the run: linear from `start` to `end` during the first `over` env steps, then constant."""
+    """A value over the run: linear from `start` to `end` during the first `over` env steps, then constant.
+
+    >>> schedule = Schedule(start=1.0, end=0.0, over=100)
+    >>> [schedule.at(step, total=1000) for step in (0, 25, 100, 999)]
+    [1.0, 0.75, 0.0, 0.0]
+    """
 
     start: float = Field(description="Value at env step 0.")
     end: float = Field(description="Value once `over` env steps have passed.")

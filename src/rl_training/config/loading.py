@@ -33,6 +33,14 @@ def load_config(
     `source` is a packaged preset (`ppo/cartpole`), the path of a YAML file, a mapping, or a whole config.
     `overrides` is a mapping with dotted or nested keys, or `key=value` texts whose values are YAML. A setting
     of the algorithm or of the model may go by its bare name: `gamma` for `algo_kwargs.gamma`.
+
+    >>> config = load_config("ppo/cartpole", {"gamma": 0.97, "num_envs": 16})
+    >>> config.env_id, config.algo_kwargs.gamma, config.num_envs
+    ('CartPole-v1', 0.97, 16)
+    >>> load_config("ppo/cartpole", ["gama=0.97"])
+    Traceback (most recent call last):
+        ...
+    rl_training.errors.ConfigError: gama: ...gamma...
     """
     name, document = _read(source)
     data = _plain(document.data)

@@ -40,6 +40,11 @@ def make_env(
     """One env from an id, `module:EnvId` or a callable; only a registered env brings a time limit.
 
     Images are left as they are unless `env_kwargs` has the key `atari` or `image` (see config/pixels.py).
+
+    >>> env = make_env("CartPole-v1", {"max_episode_steps": 10})
+    >>> env.observation_space.shape, env.spec.max_episode_steps
+    ((4,), 10)
+    >>> env.close()
     """
     target = _find_spec(env_id) if isinstance(env_id, str) else env_id
     kwargs = dict(env_kwargs or {})

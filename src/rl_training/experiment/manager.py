@@ -74,7 +74,16 @@ class RunRecord:
 
 
 class ExperimentManager:
-    """The runs under one directory, each with its config, metrics and checkpoints together."""
+    """The runs under one directory, each with its config, metrics and checkpoints together.
+
+    >>> from rl_training import ExperimentManager
+    >>> manager = ExperimentManager("runs")
+    >>> runs = manager.run("ppo/cartpole", {"total_timesteps": 512}, seeds=[0, 1], show=False)
+    >>> [run.name for run in runs]
+    ['ppo-CartPole-v1-seed0', 'ppo-CartPole-v1-seed1']
+    >>> manager.open("latest").status
+    'finished'
+    """
 
     def __init__(self, output_dir: str | Path = "runs") -> None:
         self.output_dir = Path(output_dir)

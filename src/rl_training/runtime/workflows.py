@@ -74,6 +74,10 @@ def train(
     `env` replaces the config's env id by a callable that makes envs, or by a vector env; `callback` sees every
     `Progress` and stops the run by returning False; `show` forces the live display on or off;
     `initial_learner` is a learner's state to start from.
+
+    >>> result = train(load_config("ppo/cartpole", {"total_timesteps": 512}), show=False)
+    >>> result.env_steps, result.interrupted, result.checkpoint.name
+    (512, False, 'step-000000000512')
     """
     with training_envs(config, env) as envs:
         spaces = Spaces(envs.single_observation_space, envs.single_action_space)
@@ -156,7 +160,12 @@ def evaluate_checkpoint(
     env: EnvMaker | str | None = None,
     output_dir: str | Path = "runs",
 ) -> EvalResult:
-    """Evaluate the agent of a checkpoint or run; episode i is reset with `seed` + i."""
+    """Evaluate the agent of a checkpoint or run; episode i is reset with `seed` + i.
+
+    >>> from rl_training import PPO
+    >>> len(evaluate_checkpoint(PPO("CartPole-v1", seed=0).save("my-agent"), episodes=5).returns)
+    5
+    """
     agent = agent_of(target, output_dir)
     spec = get_spec(agent.config.algo)
     with limited_threads(1):
