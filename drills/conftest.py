@@ -1,4 +1,4 @@
-"""A session of drills: figures of all its processes are gathered, and published when every drill has passed."""
+"""A session of drills: it collects the figures of all its processes and publishes them when every drill passes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-# As in the test suite: read once, when torch and pygame are imported.
+# As in the test suite: torch and pygame read these once, at import.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
@@ -21,7 +21,8 @@ STARTED = pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--whole", action="store_true", help="all drills are run: figures of drills that are gone go too")
+    text = "all drills run: also drop the figures of drills that no longer exist"
+    parser.addoption("--whole", action="store_true", help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[figures.FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="drill-figures-")
 
 
-@pytest.hookimpl(trylast=True)  # after the workers have gone: that takes time too
+@pytest.hookimpl(trylast=True)  # after the workers end, because that takes time too
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config = session.config
     if hasattr(config, "workerinput"):
@@ -45,7 +46,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
                 figures.record_figure(figures.WHOLE_SESSION, "minutes for all of them", minutes, "< 20 min")
             figures.publish(folder, whole=whole)
     except AssertionError as error:
-        print(f"\n{error}: nothing is published")
+        print(f"\n{error}: no figure is published")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""Figures of the drills: recorded with the bound they keep, and written into docs/reliability.md.
+"""Figures of the drills, each with a bound, and the table of them in docs/reliability.md.
 
-A drill calls `record_figure(item, what, value, bound)`; a value outside its bound fails the drill. When a session of
-drills has passed, `publish` brings the figures into `docs/reliability_figures.json` and rewrites the table of the
-document from it. Figures of drills that were not run stay, unless the session ran all of them.
+A drill calls `record_figure(item, what, value, bound)`. A value outside its bound fails the drill. After a session of
+drills passes, `publish` writes the figures to `docs/reliability_figures.json` and rewrites the table in the document.
+Figures of drills that did not run stay, unless the session ran all drills.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "reliability.md"
 PUBLISHED = ROOT / "docs" / "reliability_figures.json"
-FOLDER_VARIABLE = "RL_TRAINING_DRILL_FIGURES"  # where the processes of one session leave their figures
+FOLDER_VARIABLE = "RL_TRAINING_DRILL_FIGURES"  # where the processes of one session write their figures
 
 BEGIN, END = "<!-- figures: written by `make drills` -->", "<!-- end of figures -->"
 WHOLE_SESSION = 0  # the item number of figures about the drills themselves
@@ -70,27 +70,27 @@ class Figure:
 
 
 def record_figure(item: int, what: str, value: float, bound: str) -> None:
-    """Keep a figure for the document; AssertionError when it breaks its bound."""
+    """Record a figure for the document; raise AssertionError if it breaks its bound."""
     if item not in ITEMS:
         raise ValueError(f"item: {item} is not one of {', '.join(map(str, ITEMS))}")
     value = value if isinstance(value, int) else float(value)
     figure = Figure(item, what, value, bound, date.today().isoformat())
     assert figure.holds, f"item {item}, {what}: {value} breaks the bound {bound}"
     if folder := os.environ.get(FOLDER_VARIABLE):
-        # A file for each: drills run in several processes at a time.
+        # One file per figure: several processes run drills at the same time.
         name = hashlib.sha256(f"{item} {what}".encode()).hexdigest()[:16]
         (Path(folder) / f"{name}.json").write_text(json.dumps(asdict(figure)), encoding="utf-8")
 
 
 def read_figures(path: Path) -> list[Figure]:
-    """The figures of a published file, or of a session's folder; none when it does not exist."""
+    """The figures in a published file or in a session's folder; an empty list if it does not exist."""
     if path.is_dir():
         return [Figure(**json.loads(file.read_text(encoding="utf-8"))) for file in sorted(path.glob("*.json"))]
     return [Figure(**row) for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
 
 
 def publish(session: Path, *, whole: bool, published: Path = PUBLISHED, document: Path = DOCUMENT) -> None:
-    """Merge a session's figures into the published ones (or replace them, after a whole session); write the table."""
+    """Merge a session's figures into the published ones (after a whole session, replace them) and write the table."""
     figures = {} if whole else {(each.item, each.what): each for each in read_figures(published)}
     figures |= {(each.item, each.what): each for each in read_figures(session)}
     rows = [figures[key] for key in sorted(figures)]
@@ -100,7 +100,7 @@ def publish(session: Path, *, whole: bool, published: Path = PUBLISHED, document
 
 
 def with_table(text: str, figures: list[Figure]) -> str:
-    """The document with its table made anew; everything around it is written by hand."""
+    """The document with a new table; the text around the table does not change."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     head = ["| item | drill | figure | measured | bound |", "| --- | --- | --- | --- | --- |"]

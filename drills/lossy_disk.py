@@ -1,8 +1,9 @@
-"""A model of a disk that loses power: what was written is sure to be there only after it was synced.
+"""A model of a disk that loses power: only synced data is certain to survive.
 
-It is fed with the operations of a `DiskLayer`. Data of a file is durable after an fsync of the file; a name (created,
-renamed, removed) after an fsync of its directory. Between the two a power cut may leave either state, so every moment
-is looked at in three ways: all that was not synced is lost; the names are there but not the data; all of it is there.
+It replays the operations of a `DiskLayer`. The data of a file is durable after an fsync of the file, a name (created,
+renamed or removed) after an fsync of its directory. Before that a power cut may leave the old or the new state, so the
+model produces three states for each moment: everything unsynced is lost; names survive without their data; everything
+survives.
 """
 
 from __future__ import annotations
@@ -63,17 +64,17 @@ class LossyDisk:
         elif kind in ("create", "mkdir"):
             self.folder(path.parent).entries[path.name] = File() if kind == "create" else Folder()
         elif kind in ("unlink", "rmtree"):
-            gone = self.folder(path.parent).entries.pop(path.name)
-            if isinstance(gone, Folder):
-                # What was inside may be gone on the disk too, while the folder still has a name there.
-                gone.synced = {}
+            removed = self.folder(path.parent).entries.pop(path.name)
+            if isinstance(removed, Folder):
+                # On the disk the content may be gone while the folder still has its name.
+                removed.synced = {}
         else:
             assert kind == "rename", kind
             node = self.folder(path.parent).entries.pop(path.name)
             self.folder(data.parent).entries[data.name] = node
 
     def after_power_loss(self, way: str, target: Path) -> None:
-        """Write what is left to a real directory, in one of the `WAYS`."""
+        """Write the surviving files to a real directory, in one of the `WAYS`."""
         self._restore(self.tree, way, target)
 
     def _restore(self, folder: Folder, way: str, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""Loads mutants of a run under an audit hook: `python mutant_loader.py RUN COUNT WORKPLACE` prints a report as JSON."""
+"""Load mutants of a run under an audit hook: `python mutant_loader.py RUN COUNT WORKPLACE` prints a report as JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rl_training.experiment.registry import ALGORITHMS, get_config_class, get_sp
 from rl_training.runtime.workflows import agent_of, resume
 from rl_training.storage.checkpoints import latest_checkpoint, list_checkpoints, load_checkpoint
 
-# Code that belongs to the installation may be run, lazily imported modules among it; code from anywhere else may not.
+# Code of the installation may run, including modules that are imported late. Code from anywhere else may not.
 OURS = tuple(
     os.path.realpath(path)
     for path in {*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix, str(Path(rl_training.__file__).parent)}
@@ -35,7 +35,7 @@ FORBIDDEN = re.compile(
 
 
 class Watch:
-    """What happened while a mutant was loaded."""
+    """Records the forbidden events that happen while a mutant loads."""
 
     def __init__(self) -> None:
         self.on = False
@@ -66,7 +66,7 @@ slowest = 0.0
 
 
 def attempt(action: Any) -> tuple[Any, str | None]:
-    """The result, or the one line of the refusal; anything else that is raised is a failure of the drill."""
+    """The result, or the message of the refusal. Any other exception fails the drill."""
     global slowest
     started = time.perf_counter()
     try:
@@ -80,22 +80,22 @@ def attempt(action: Any) -> tuple[Any, str | None]:
 
 
 def load_in_every_way(run: Path, newest: Path, with_resume: bool) -> bool:
-    """Whether it was refused anywhere. A run always falls back to the checkpoint before, or loads this very one."""
+    """Whether any way of loading refuses the checkpoint. A run always falls back to an older one, or loads this one."""
     _, refused = attempt(lambda: load_checkpoint(newest))
-    found, lost = attempt(lambda: latest_checkpoint(run))
-    assert lost is None, f"no fall-back: {lost}"
-    assert refused is None or found.path != newest
+    latest, failure = attempt(lambda: latest_checkpoint(run))
+    assert failure is None, f"no fallback: {failure}"
+    assert refused is None or latest.path != newest
     _, no_agent = attempt(lambda: agent_of(newest))
     not_resumed = None
     if with_resume:
         _, not_resumed = attempt(lambda: resume(newest, show=False))
-    return any(reason is not None for reason in (refused, no_agent, not_resumed)) or found.path != newest
+    return any(reason is not None for reason in (refused, no_agent, not_resumed)) or latest.path != newest
 
 
 def main(source: Path, count: int, workplace: Path) -> dict[str, Any]:
     global slowest
     watch = Watch()
-    for algorithm in ALGORITHMS:  # pydantic evaluates the annotations of a config when it is imported
+    for algorithm in ALGORITHMS:  # pydantic evaluates annotations when a config class is imported
         get_config_class(algorithm), get_spec(algorithm)
     marker = workplace / "marker"
     os.environ[MARKER] = str(marker)
@@ -104,7 +104,7 @@ def main(source: Path, count: int, workplace: Path) -> dict[str, Any]:
     original = list_checkpoints(run, "resume")[0]
     assert not load_in_every_way(run, original, True), "the original does not load"
     sign_again(original)
-    assert not load_in_every_way(run, original, True), "what is signed again does not load"
+    assert not load_in_every_way(run, original, True), "a checkpoint with new hashes does not load"
     mutations = mutations_of(list_checkpoints(source, "resume")[0])
     outcomes: Counter[str] = Counter()
     worst_seconds, worst_megabytes, failures = 0.0, 0.0, []
@@ -117,10 +117,10 @@ def main(source: Path, count: int, workplace: Path) -> dict[str, Any]:
         reset_peak()
         before, slowest, watch.on = memory()["VmRSS"], 0.0, True
         try:
-            # A forged config may name any env, which resuming would make: that is what `inspect` is for.
+            # A forged config may name any env, and resuming makes that env. Users check it with `inspect`.
             refused = load_in_every_way(run, newest, with_resume=mutation is not config_forged)
             if mutation in MUST_BE_REFUSED:
-                assert refused, "it was loaded"
+                assert refused, "it loaded"
             outcomes["refused" if refused else "loaded"] += 1
         except Exception as error:
             failures.append(f"{number} {mutation.__name__}: {type(error).__name__}: {error}"[:500])
@@ -131,14 +131,14 @@ def main(source: Path, count: int, workplace: Path) -> dict[str, Any]:
             failures.append(f"{number} {mutation.__name__}: {seconds:.1f} s, {megabytes:.0f} MB")
         worst_seconds, worst_megabytes = max(worst_seconds, seconds), max(worst_megabytes, megabytes)
         if marker.exists():
-            failures.append(f"{number} {mutation.__name__}: code in the file was run")
+            failures.append(f"{number} {mutation.__name__}: code in the file ran")
             marker.unlink()
     if watch.seen:
         failures.append("something forbidden happened")
     events, watch.on = list(watch.seen), True
     pickle.loads(pickle.dumps(Path))
     watch.on = False
-    assert len(watch.seen) > len(events), "the hook does not see what it should"
+    assert len(watch.seen) > len(events), "the hook misses pickle"
     return {
         "count": count,
         "outcomes": outcomes,

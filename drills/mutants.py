@@ -1,7 +1,7 @@
-"""Ways to damage a checkpoint, or to forge one: each changes the newest checkpoint of a run with its own dice.
+"""Ways to damage or forge a checkpoint: each function changes a checkpoint at random.
 
-A damaged file keeps the old manifest, so that a hash tells. A forged one is signed again: what a hostile author would
-do, and where only the checks behind the hashes help.
+A damaged checkpoint keeps its old manifest, so that a hash reveals the damage. A forged one gets new hashes, as a
+hostile author would compute them, so that only the checks after the hashes can refuse it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MARKER = "RL_TRAINING_DRILL_MARKER"
 
 
 class Bomb:
-    """Unpickling this writes a file; nothing should."""
+    """Writes a file when it is unpickled, which must never happen."""
 
     def __reduce__(self) -> Any:
         return (open, (os.environ[MARKER], "w"))
@@ -269,7 +269,7 @@ def segment_forged(checkpoint: Path, dice: Dice) -> None:
 
 
 def mutations_of(checkpoint: Path) -> list[Callable[[Path, Dice], None]]:
-    """All that make sense for this checkpoint: one without replay has no segments."""
+    """The mutations that apply to this checkpoint: without replay it has no segments."""
     has_segments = bool(json.loads((checkpoint / MANIFEST).read_text())["segments"])
     return [each for each in MUTATIONS if has_segments or each not in (segment_damaged, segment_forged)]
 

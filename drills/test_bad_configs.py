@@ -1,4 +1,4 @@
-"""Item 8: every field of every config, unknown, of the wrong type and out of range, through the command line."""
+"""Item 8: every field of every config with an unknown name, a wrong type or a wrong value, on the command line."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class BadConfig(NamedTuple):
 
 
 def bad_configs() -> Iterator[BadConfig]:
-    """A setting that several algorithms share is tried with the first of them; the test suite tries it with each."""
+    """Settings that several algorithms share are tried with the first of them. The test suite tries each algorithm."""
     fields = {(section, name): algo for algo, section, name in reversed(every_field())}
     for (section, name), algo in fields.items():
         dotted = f"{section}.{name}" if section else name
-        # A letter too many is what fingers do.
+        # One letter too many is a common typing error.
         yield BadConfig("unknown", dotted, place(algo, section, name + "s" * (1 + name.endswith("s")), 1))
         accepted = leaf_types(sections(TrainConfig, algo)[section].model_fields[name].annotation)
         yield BadConfig("wrong type", dotted, place(algo, section, name, [{"a": 1}]))
@@ -56,7 +56,7 @@ def check(case: BadConfig, code: int, out: str, err: str, folder: Path) -> None:
     assert case.key in lines[0], (case, err)
     if case.kind == "unknown":
         assert case.key in lines[0].partition("did you mean ")[2], (case, err)
-    assert [path.name for path in folder.iterdir()] == ["bad.yaml"], "nothing is left behind"
+    assert [path.name for path in folder.iterdir()] == ["bad.yaml"], "the command wrote a file"
 
 
 def test_every_bad_config_is_one_line_with_the_key_that_was_meant(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_every_bad_config_is_one_line_with_the_key_that_was_meant(tmp_path: Path
 
 
 def test_a_bad_config_is_answered_within_a_second_from_the_start(tmp_path: Path) -> None:
-    """The time of the processor, which does not count what other programs on the machine do."""
+    """Measures processor time, which other programs on the machine do not change."""
     cases = list(bad_configs())
     slowest = 0.0
     for case in cases[:: len(cases) // STARTED_PROCESSES]:

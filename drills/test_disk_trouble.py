@@ -1,4 +1,4 @@
-"""Item 3: the disk is full, read-only or over quota at every single write of a run, and for real."""
+"""Item 3: the disk is full, read-only or over quota at every single write of a run, simulated and real."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from run_cases import CASES, assert_same_run, metric_lines
 
 RUNS = {"on-policy": CASES["a2c, one env"], "replay": CASES["dqn, one env, a buffer that overflows"]}
 LENGTH = {"total_timesteps": 80, "checkpoint_every": 40, "log_every": 20}
-CODES = {errno.ENOSPC: 1, errno.EDQUOT: 5, errno.EROFS: 5}  # each at every write, or at every fifth
+CODES = {errno.ENOSPC: 1, errno.EDQUOT: 5, errno.EROFS: 5}  # error: 1 is every write, 5 is every fifth
 
 
 class Drill:
-    """Runs of one case, each with a disk that fails at other writes."""
+    """Runs of one case, each on a disk that fails at different writes."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.case, self.folder = name, RUNS[name], folder
@@ -42,7 +42,7 @@ class Drill:
         self.writes = counter.count
 
     def run(self, faults: Faults) -> tuple[Path, RLTrainingError | None, int]:
-        """A run with faults: where it is, how it failed if it did, and the steps it was trained."""
+        """Train on a faulty disk; return the run directory, the error if there is one, and the trained env steps."""
         folder, steps = self.folder / "faulty", [0]
         shutil.rmtree(folder, ignore_errors=True)
         with DiskLayer(folder, faults):
@@ -88,7 +88,7 @@ def test_a_disk_that_stays_broken_keeps_the_last_checkpoint(name: str, tmp_path:
             run, error, _ = drill.run(Faults(lambda number, operation, index=index: number >= index, code))
             newest = latest_checkpoint(run)
             assert newest.skipped == []
-            # Only a run whose last save is good may end well.
+            # Only a run whose last save succeeded may finish without an error.
             assert (error is None) == (newest.env_steps == 80), (index, error)
             assert error is None or error.exit_code == 5
             if done % 4 == 0:
@@ -148,7 +148,7 @@ def check_real(finished: subprocess.CompletedProcess[str]) -> None:
     assert finished.returncode == 0, finished.stderr
     report = json.loads(finished.stdout.splitlines()[-1])
     assert report["problems"] == []
-    assert report["steps"] == list(range(64, 1281, 64)), "no line of metrics is missing"
+    assert report["steps"] == list(range(64, 1281, 64)), "a line of metrics is missing"
     assert report["failed_saves"] == 2 and report["saved"] == [0, 256, 1024, 1280]
 
 
@@ -158,11 +158,11 @@ def test_a_limit_on_the_size_of_files_is_a_failed_save(tmp_path: Path) -> None:
 
 
 def test_a_file_system_that_is_really_full(tmp_path: Path) -> None:
-    """A small tmpfs, in a mount namespace of its own; not every machine lets one make that."""
+    """Uses a small tmpfs in a separate mount namespace, which not every machine allows."""
     mount = f"mount -t tmpfs -o size=2m tmpfs {tmp_path}"
     enter = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
     if shutil.which("unshare") is None or subprocess.run([*enter, mount], capture_output=True).returncode:
-        pytest.skip("this machine allows no mount of its own; the layer and RLIMIT_FSIZE stand in for it")
+        pytest.skip("this machine does not allow a private mount; the simulated disk and RLIMIT_FSIZE cover the case")
     command = f'{mount} && exec "$0" -c "$1" {tmp_path} tmpfs'
     finished = subprocess.run(
         [*enter, command, sys.executable, REAL_TROUBLE], capture_output=True, text=True, timeout=300

@@ -1,4 +1,4 @@
-"""Item 6: envs that fail in every way are replaced in time, leave nothing behind, and can be seen to fail again."""
+"""Item 6: envs that fail in every way are replaced in time, leave nothing behind, and fail again on demand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_every_way_to_fail_is_survived_in_time(tmp_path: Path) -> None:
     for how in WAYS:
         for fail_at in (3, 0):
             if fail_at == 0 and how in ("shape", "dtype"):
-                continue  # what a reset returns is broken by the step's own check in this env
+                continue  # this env only breaks what a step returns
             (tmp_path / "times").write_bytes(b"x")
             kwargs = {"how": how, "fail_at": fail_at, "times": str(tmp_path / "times"), "slow": CONSTRUCTOR}
             envs = make_vector_env(FaultyEnv, 4, env_kwargs=kwargs, backend="async", timeout=TIMEOUT)
@@ -62,7 +62,7 @@ def test_every_way_to_fail_is_survived_in_time(tmp_path: Path) -> None:
 
 
 class Hazardous(gym.Env[Any, Any]):
-    """Counts its steps; raises in one of twenty."""
+    """Counts its steps, and raises in about one of twenty."""
 
     def __init__(self) -> None:
         self.observation_space = gym.spaces.Box(-1e6, 1e6, (2,), np.float32)
@@ -85,7 +85,7 @@ class Hazardous(gym.Env[Any, Any]):
 
 @pytest.mark.parametrize("algo", ["dqn", "ppo"])
 def test_no_transition_crosses_a_break(algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rewards count the steps of an episode and observations carry its mark: what crosses a break shows."""
+    """Rewards count the steps of an episode and observations carry its mark, so that a row across a break shows."""
     monkeypatch.setattr(async_vector, "RESTARTS_PER_ENV", 10**6)
     monkeypatch.setattr(async_vector, "RESTARTS_PER_RUN", 10**6)
     settings: dict[str, Any] = {"num_steps": 50, "minibatch_size": 50}
@@ -107,10 +107,10 @@ def test_no_transition_crosses_a_break(algo: str, tmp_path: Path, monkeypatch: p
                 for t, env in np.argwhere(rollout.valid):
                     following = rollout.obs[t + 1, env] if t + 1 < 50 else rollout.last_obs[env]
                     following = last.get((int(t), int(env)), following)
-                    goes_on = not rollout.terminated[t, env]
+                    continues = not rollout.terminated[t, env]
                     checked += 1
                     crossings += bool(
-                        goes_on
+                        continues
                         and (following[1] != rollout.obs[t, env, 1] or following[0] != rollout.obs[t, env, 0] + 1)
                     )
         else:
@@ -150,7 +150,7 @@ def test_a_killed_run_leaves_no_process_behind(tmp_path: Path) -> None:
         time.sleep(0.1)
     members = [int(name) for name in os.listdir("/proc") if name.isdigit() and session_of(int(name)) == run.pid]
     assert len(members) == 6  # the run, the nursery, four envs
-    os.kill(max(members), signal.SIGSTOP)  # one that could not end by itself
+    os.kill(max(members), signal.SIGSTOP)  # one that cannot end by itself
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
     time.sleep(2.0)
@@ -165,7 +165,7 @@ def session_of(process: int) -> int:
         return -1
 
 
-# How one process ends in which the env fails like that: by exit code, or not at all (None).
+# How a single process ends when its env fails in this way: the exit code, or None if it hangs.
 ENDS = {"raise": 3, "exit": 7, "leave": 3, "segfault": -signal.SIGSEGV, "shape": 3, "dtype": 3, "sleep": None}
 
 
@@ -173,10 +173,10 @@ def test_crash_files_fail_again_in_one_process(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "faulty_module.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(tmp_path))
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
-    again = 0
+    reproduced = 0
     for how, expected in ENDS.items():
         (tmp_path / "times").write_bytes(b"x")
-        # One env: two could break at the same moment, before either has counted it.
+        # One env only: two could fail at the same moment, before either has counted the failure.
         base = {"algo": "ppo", "env_id": "faulty_module:Faulty-v0", "num_envs": 1, "total_timesteps": 40}
         base |= {"vector_backend": "async", "env_timeout": TIMEOUT, "output_dir": str(tmp_path), "run_name": how}
         base |= {"env_kwargs": {"how": how, "which": -1, "times": str(tmp_path / "times")}, "eval_episodes": 1}
@@ -187,7 +187,7 @@ def test_crash_files_fail_again_in_one_process(tmp_path: Path, monkeypatch: pyte
         command = [sys.executable, "-m", "rl_training", "reproduce", str(file)]
         try:
             done = subprocess.run(command, env=environment, capture_output=True, timeout=15)
-            again += done.returncode == expected
+            reproduced += done.returncode == expected
         except subprocess.TimeoutExpired:
-            again += expected is None
-    record_figure(6, f"crash files that fail again in one process, of {len(ENDS)} ways", again, f"= {len(ENDS)}")
+            reproduced += expected is None
+    record_figure(6, f"crash files that fail again in one process, of {len(ENDS)} ways", reproduced, f"= {len(ENDS)}")

@@ -1,4 +1,4 @@
-"""Item 4: 500 damaged and forged checkpoints, loaded in every way under an audit hook; and YAML that bites."""
+"""Item 4: 520 damaged and forged checkpoints, loaded in every way under an audit hook, and hostile YAML."""
 
 from __future__ import annotations
 

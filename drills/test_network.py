@@ -1,4 +1,4 @@
-"""Item 12: whatever a default run does, no socket leaves this machine."""
+"""Item 12: no default run opens a connection off this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cli_helpers import tiny_config, write_config
 from figures import record_figure
 from rl_training.experiment.registry import ALGORITHMS
 
-# Python runs a module called sitecustomize first, in every process that inherits the path; forked ones keep its hook.
+# Python imports sitecustomize first in every process that inherits the path. Forked processes keep its hook.
 WATCHER = """
 import os, sys
 
@@ -23,7 +23,7 @@ LOOKUPS = ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr",
 
 def is_local(socket, address):
     if int(socket.family) not in (2, 10):
-        return True  # not of the internet: a pipe between processes
+        return True  # not an internet socket, but a pipe between processes
     return isinstance(address, tuple) and str(address[0]).startswith(("127.", "::1", "localhost"))
 
 def hook(event, arguments):
@@ -60,18 +60,18 @@ for config in sys.argv[1:]:
 
 
 def children(process: int) -> list[int]:
-    found = [process]
-    for parent in found:
+    processes = [process]
+    for parent in processes:
         try:
             text = Path(f"/proc/{parent}/task/{parent}/children").read_text()
         except OSError:
             continue
-        found += [int(word) for word in text.split()]
-    return found
+        processes += [int(word) for word in text.split()]
+    return processes
 
 
 def sockets_off_loopback(processes: list[int]) -> set[str]:
-    """What the kernel knows of these processes' sockets, also of those that Python was not asked for."""
+    """The sockets that the kernel lists for these processes, including those opened outside of Python."""
     inodes = set()
     for process in processes:
         try:
@@ -97,26 +97,26 @@ def _is_loopback(address: str) -> bool:
 
 
 def watched(folder: Path, configs: list[Path]) -> tuple[set[str], int]:
-    """Run the commands for each config; what went off loopback, and how many processes there were at a time."""
+    """Run the commands for each config; return what left loopback, and the largest number of processes at a time."""
     (folder / "sitecustomize.py").write_text(WATCHER)
     log = folder / "network.log"
     paths = [str(folder), *filter(None, sys.path)]
     environment = {**os.environ, "NETWORK_LOG": str(log), "PYTHONPATH": os.pathsep.join(paths)}
-    found, most = set[str](), 0
+    sockets, most = set[str](), 0
     with (folder / "output").open("w") as output:
         command = [sys.executable, "-c", COMMANDS, *map(str, configs)]
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
         while process.poll() is None:
             tree = children(process.pid)
             most = max(most, len(tree))
-            found |= sockets_off_loopback(tree)
+            sockets |= sockets_off_loopback(tree)
             time.sleep(0.05)
     assert process.returncode == 0, (folder / "output").read_text()
-    return found | set(log.read_text().splitlines() if log.exists() else ()), most
+    return sockets | set(log.read_text().splitlines() if log.exists() else ()), most
 
 
 def test_the_watchers_see_what_they_should(tmp_path: Path) -> None:
-    """A socket bound to all interfaces is seen by the hook and in the kernel's table."""
+    """The hook and the kernel's table both show a socket that is bound to all interfaces."""
     (tmp_path / "sitecustomize.py").write_text(WATCHER)
     log = tmp_path / "network.log"
     code = "import socket, sys; s = socket.create_server(('0.0.0.0', 0)); print(flush=True); sys.stdin.read()"
@@ -133,10 +133,11 @@ def test_the_watchers_see_what_they_should(tmp_path: Path) -> None:
 def test_no_default_run_of_any_algorithm_leaves_the_machine(tmp_path: Path) -> None:
     settings = {name: tiny_config(name, tensorboard=True) for name in ALGORITHMS}
     settings["workers"] = tiny_config("ppo", num_envs=2, vector_backend="async")
-    found, processes = watched(tmp_path, [write_config(tmp_path / f"{name}.yaml", settings[name]) for name in settings])
-    assert processes >= 3, "env workers are watched too"
-    assert found == set()
+    configs = [write_config(tmp_path / f"{name}.yaml", settings[name]) for name in settings]
+    events, processes = watched(tmp_path, configs)
+    assert processes >= 3, "the env workers were not watched"
+    assert events == set()
     record_figure(
         12, "algorithms trained; ppo and dqn resumed, evaluated, played and listed too", len(ALGORITHMS), ">= 15"
     )
-    record_figure(12, "sockets off loopback, names looked up, telemetry packages imported", len(found), "= 0")
+    record_figure(12, "sockets off loopback, names looked up, telemetry packages imported", len(events), "= 0")

@@ -1,4 +1,4 @@
-"""Item 7: what looking for NaN and infinity costs. That they are found is in the normal suite, for every algorithm."""
+"""Item 7: what the search for NaN and infinity costs. The test suite proves for every algorithm that it finds them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rl_training.runtime.preparing import build_loop, training_envs
 SECONDS = 4.0
 ROLLOUT = {"num_steps": 128, "minibatch_size": 256, "update_epochs": 4}
 REPLAY = {"learning_starts": 200, "buffer_size": 20_000, "batch_size": 64}
-# Small networks and quick envs, where a look weighs most.
+# Small networks and fast envs, where the search costs most.
 WORKS: dict[str, dict[str, Any]] = {
     "PPO on CartPole, 8 envs": {"algo": "ppo", "env_id": "CartPole-v1", "num_envs": 8, "algo_kwargs": ROLLOUT},
     "PPO on Pendulum, 8 envs": {"algo": "ppo", "env_id": "Pendulum-v1", "num_envs": 8, "algo_kwargs": ROLLOUT},
@@ -29,7 +29,7 @@ WORKS: dict[str, dict[str, Any]] = {
 
 
 def cost_of(call: Any) -> float:
-    """CPU seconds of one call; the best of several, as other work only ever adds."""
+    """CPU seconds of one call: the minimum of several, because other work on the machine only adds time."""
     return min(timeit.repeat(call, number=2000, repeat=7, timer=time.process_time)) / 2000
 
 

@@ -1,4 +1,4 @@
-"""Item 2: power is lost after every single file operation of a run; the newest complete checkpoint still loads."""
+"""Item 2: the power fails after each file operation of a run, and the newest complete checkpoint still loads."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from rl_training.storage.checkpoints import (
 from run_cases import CASES, Case, assert_same_run
 
 RUNS = {"on-policy": CASES["a2c, one env"], "replay": CASES["dqn, one env, a buffer that overflows"]}
-RESUMED = 10  # of the states after a power cut: that many are also trained to the end
+RESUMED = 10  # how many of the states after a power cut are also trained to the end
 
 
 def record_run(case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Operation | int]:
-    """The file operations of a run; a number where a save of that many env steps has returned."""
+    """The file operations of a run, with the number of env steps after each save that returned."""
     trace: list[Operation | int] = []
     real = run_saver.RunSaver.save
 
@@ -62,8 +62,8 @@ def test_every_moment_of_a_run_survives_a_power_cut(name: str, tmp_path: Path, m
         for way in WAYS:
             disk.after_power_loss(way, left)
             run = left / "run"
-            found = list_checkpoints(run, "resume")
-            if complete >= 0 or (found and way == WAYS[2]):
+            checkpoints = list_checkpoints(run, "resume")
+            if complete >= 0 or (checkpoints and way == WAYS[2]):
                 newest = latest_checkpoint(run)
                 assert newest.env_steps >= complete, (number, way, entry)
                 looked_at += 1
@@ -104,7 +104,7 @@ def test_an_export_that_replaces_another_survives_a_power_cut(tmp_path: Path) ->
         for way in WAYS:
             left = tmp_path / "left"
             disk.after_power_loss(way, left)
-            # Between the two renames the old one has another name; it is never gone.
+            # Between the two renames the old export has another name, but it still exists.
             good = [path for path in left.iterdir() if (path / "manifest.json").exists()]
             assert any(_loads(path) for path in good), (number, way, operation)
             looked_at += 1

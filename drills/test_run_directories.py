@@ -1,4 +1,4 @@
-"""Item 9: simultaneous starts never share a run directory, and the lock of a dead process is no lock."""
+"""Item 9: simultaneous starts never share a run directory, and the lock of a dead process does not hold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STALE = 20
 
 
 def start_and_lock(output_dir: str, barrier: Barrier, results: Any) -> None:
-    """What a start does before it trains: claim a directory of the same name as the other one, and lock it."""
+    """What a run does before it trains: claim a directory, here of the same name as the other process, and lock it."""
     for number in range(PAIRS):
         barrier.wait(timeout=60)
         run = create_run_directory(output_dir, f"run{number}", seed=os.getpid())
@@ -47,17 +47,17 @@ def test_locks_of_killed_processes_heal(tmp_path: Path) -> None:
     stuck = 0
     for number in range(STALE):
         run = create_run_directory(tmp_path, f"run{number}")
-        ready, told = os.pipe()
+        reading_end, writing_end = os.pipe()
         child = os.fork()
         if child == 0:
             with run.lock():
-                os.write(told, b"1")
+                os.write(writing_end, b"1")
                 signal.pause()
-        os.read(ready, 1)
+        os.read(reading_end, 1)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        os.close(ready)
-        os.close(told)
+        os.close(reading_end)
+        os.close(writing_end)
         try:
             with open_run_directory(run.path).lock():
                 pass

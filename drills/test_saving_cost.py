@@ -1,4 +1,4 @@
-"""Item 11: what checkpoints cost at the cadence of the presets; `benchmarks/speed.py saving` is for idle machines."""
+"""Item 11: what checkpoints cost at the cadence of the presets. `benchmarks/speed.py saving` measures it when idle."""
 
 from __future__ import annotations
 

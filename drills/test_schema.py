@@ -1,4 +1,4 @@
-"""Item 13: recorded runs of every released schema load, act and train on; a later schema is refused."""
+"""Item 13: recorded runs of every released schema load, act and continue training; a later schema is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Item 5: SIGTERM and SIGINT in every phase of a run: saved, out in time, exit code 75, and `resume` goes on."""
+"""Item 5: SIGTERM and SIGINT in every phase of a run: it saves, exits in time with code 75, and can be resumed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cli_helpers import Outcome, call, tiny_config, wait_for, write_config
 from figures import record_figure
 from rl_training.storage.checkpoints import latest_checkpoint
 
-SLOW_SECONDS = 1.0  # how long a phase lasts: the signal comes in its middle
+SLOW_SECONDS = 1.0  # how long a phase lasts; the signal arrives in the middle
 PHASES = ("rollout", "update", "eval", "save", "env reset")
 ENDLESS = 10**9
 
-# A program that is the command line, but for one function that says when it is under way, and takes its time.
+# The command line, with one function that creates a file when it starts and then takes `seconds` longer.
 SLOW_PHASE = """
 import importlib, pathlib, sys, time
 from rl_training.cli import main
@@ -34,7 +34,7 @@ def slow(owner, name, after=0, every=False):
     real, calls = getattr(owner, name), []
     def wrapped(*arguments, **options):
         calls.append(None)
-        if len(calls) > after and (every or not pathlib.Path("told").exists()):
+        if len(calls) > after and (every or not pathlib.Path("sent").exists()):
             pathlib.Path("reached").touch()
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
@@ -62,7 +62,7 @@ sys.exit(main(sys.argv[4:]))
 
 
 def signal_in_phase(tmp_path: Path, algorithm: str, phase: str, number: int, seconds: float) -> tuple[Outcome, float]:
-    """Run until `phase` is under way, send the signal; what the process said, and how long it took to leave."""
+    """Run until `phase` starts, then send the signal; return the outcome and the seconds until the exit."""
     settings = tiny_config(algorithm, total_timesteps=ENDLESS, checkpoint_every=128, eval_every=192)
     config = write_config(tmp_path / "endless.yaml", settings)
     script = tmp_path / "slow_phase.py"
@@ -75,7 +75,7 @@ def signal_in_phase(tmp_path: Path, algorithm: str, phase: str, number: int, sec
             wait_for((tmp_path / "reached").exists, process, seconds=90)
             sent = time.monotonic()
             process.send_signal(number)
-            (tmp_path / "told").touch()
+            (tmp_path / "sent").touch()
             out, err = process.communicate(timeout=60)
         finally:
             process.kill()
@@ -95,7 +95,7 @@ def test_a_signal_in_any_phase_saves_and_leaves_in_time(algorithm: str, number: 
             continue
         summary = outcome.json
         newest = latest_checkpoint(next((folder / "runs").iterdir()))
-        assert summary["env_steps"] == newest.env_steps, f"{phase}: all that was done is saved"
+        assert summary["env_steps"] == newest.env_steps, f"{phase}: not all steps are saved"
         goal = newest.env_steps + 64
         words = ["resume", "latest", "--total-timesteps", goal, "--output-dir", folder / "runs", "--json", "--quiet"]
         resumed = call(*words)
@@ -108,7 +108,7 @@ def test_a_signal_in_any_phase_saves_and_leaves_in_time(algorithm: str, number: 
 
 
 def test_a_rollout_that_takes_too_long_is_dropped_and_the_run_saved(tmp_path: Path) -> None:
-    """Every env step takes a second: the end of the rollout is half a minute away."""
+    """Every env step takes a second, so that the rollout would need half a minute."""
     outcome, seconds = signal_in_phase(tmp_path, "ppo", "every step", signal.SIGTERM, 1.0)
     assert outcome.code == 75, outcome.err
     newest = latest_checkpoint(next((tmp_path / "runs").iterdir()))

@@ -1,4 +1,4 @@
-"""Item 10: memory is known before a run and flat during it; so are open files, threads and processes."""
+"""Item 10: memory is known before a run and constant during it, as are open files, threads and processes."""
 
 from __future__ import annotations
 
@@ -85,20 +85,20 @@ def test_a_long_run_is_flat(name: str, tmp_path: Path) -> None:
     run = subprocess.Popen(command)
     try:
         time.sleep(WARM_UP)
-        times, seen = [], []
+        times, rows = [], []
         until = time.monotonic() + SOAK
         while time.monotonic() < until:
             assert run.poll() is None
             times.append(time.monotonic())
-            seen.append(facts(run.pid))
+            rows.append(facts(run.pid))
             time.sleep(0.5)
     finally:
         run.kill()
         run.wait()
-    table = np.array(seen)
+    table = np.array(rows)
     slope = 60 * np.polyfit(np.array(times) - times[0], table[:, 0], 1)[0]
     record_figure(10, f"{name}: growth of resident memory after the warm-up", slope, "< 1 MB/min")
-    # A checkpoint that is being written is a file or two more for a moment: what is there most of the time counts.
+    # While a checkpoint is written there are one or two more open files. The median ignores them.
     halves = np.median(table[: len(table) // 2, 1:], 0), np.median(table[len(table) // 2 :, 1:], 0)
     grown = int(np.abs(halves[1] - halves[0]).sum())
     record_figure(10, f"{name}: open files, threads and children that have come or gone", grown, "= 0")

@@ -75,9 +75,7 @@ def train(
     `Progress` and stops the run by returning False; `show` forces the live display on or off;
     `initial_learner` is a learner's state to start from.
 
-    >>> from rl_training import load_config, train
-    >>> config = load_config("ppo/cartpole", {"total_timesteps": 512})
-    >>> result = train(config, show=False)
+    >>> result = train(load_config("ppo/cartpole", {"total_timesteps": 512}), show=False)
     >>> result.env_steps, result.interrupted, result.checkpoint.name
     (512, False, 'step-000000000512')
     """
@@ -164,11 +162,9 @@ def evaluate_checkpoint(
 ) -> EvalResult:
     """Evaluate the agent of a checkpoint or run; episode i is reset with `seed` + i.
 
-    >>> from rl_training import PPO, evaluate_checkpoint
-    >>> path = PPO("CartPole-v1", seed=0).save("my-agent")
-    >>> result = evaluate_checkpoint(path, episodes=5)
-    >>> len(result.returns), result == evaluate_checkpoint(path, episodes=5)
-    (5, True)
+    >>> from rl_training import PPO
+    >>> len(evaluate_checkpoint(PPO("CartPole-v1", seed=0).save("my-agent"), episodes=5).returns)
+    5
     """
     agent = agent_of(target, output_dir)
     spec = get_spec(agent.config.algo)

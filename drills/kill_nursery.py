@@ -1,6 +1,7 @@
-"""A nursery of runs to be killed: `python killing.py ALGORITHM KILLS FOLDER` prints what became of them, as JSON.
+"""Start runs and kill them: `python kill_nursery.py ALGORITHM KILLS FOLDER` prints a report as JSON.
 
-A process of its own, which imports everything once and then forks a child for each run: a kill costs no start-up.
+This is a separate process that imports everything once and then forks a child for each run, so that no run waits for
+imports.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from run_cases import assert_same_run
 INTERVAL = 200
 STEPS = 6 * INTERVAL
 SETTINGS = {
-    # A rollout of 40 steps divides the interval: checkpoints are at its multiples, not some steps later.
+    # A rollout of 40 steps divides the interval, so that checkpoints are exactly at its multiples.
     "ppo": {"num_envs": 2, "algo_kwargs": {"num_steps": 20, "minibatch_size": 20, "update_epochs": 2}},
     "dqn": {"algo_kwargs": {"learning_starts": 50, "batch_size": 8, "buffer_size": 700}},
 }
 
 
 def crash_points() -> list[str]:
-    """All crash points of the saver that a run passes; `old-moved` is of an export and is drilled with those."""
+    """All crash points of the saver that a run passes; `old-moved` belongs to exports, which have their own drill."""
     sources = Path(durable_files.__file__).parent.glob("*.py")
-    found = {name for path in sources for name in re.findall(r'crash_point\("([a-z-]+)"\)', path.read_text())}
-    return sorted(found - {"old-moved"})
+    names = {name for path in sources for name in re.findall(r'crash_point\("([a-z-]+)"\)', path.read_text())}
+    return sorted(names - {"old-moved"})
 
 
 class Nursery:
     def __init__(self, algorithm: str, folder: Path) -> None:
         self.algorithm, self.folder = algorithm, folder
         self.random = random.Random(f"kill {algorithm}")
-        self.shared = mmap.mmap(-1, 8)  # the child's env steps, which its killer reads
+        self.shared = mmap.mmap(-1, 8)  # the env steps of the child, which the parent reads
         started = time.monotonic()
         assert os.waitpid(self.fork("whole"), 0)[1] == 0, "the uninterrupted run failed"
         self.seconds = time.monotonic() - started
@@ -57,10 +58,10 @@ class Nursery:
         return load_config(base | SETTINGS[self.algorithm])
 
     def fork(self, name: str, crash_at: tuple[str, int] | None = None) -> int:
-        """A child that begins the run, or goes on with it."""
+        """Fork a child that starts the run or resumes it; return its process id."""
         run = self.folder / name
         if run.exists() and not list_checkpoints(run, "resume"):
-            shutil.rmtree(run)  # killed before its first save: there is nothing to resume
+            shutil.rmtree(run)  # killed before its first save, so that there is nothing to resume
         self.shared[:] = bytes(8)
         child = os.fork()
         if child:
@@ -84,14 +85,14 @@ class Nursery:
         return look
 
     def account(self, name: str) -> None:
-        """What the last death cost: env steps that are in no checkpoint."""
+        """Record what the last kill cost: the env steps that no checkpoint has."""
         done = int.from_bytes(self.shared[:], "little")
         if not list_checkpoints(self.folder / name, "resume"):
-            assert done == 0, "steps were done before the first save"
+            assert done == 0, "the run took steps before its first save"
             self.report["kills_before_first_save"] += 1
             return
         newest = latest_checkpoint(self.folder / name)
-        assert newest.skipped == [], "a checkpoint with a valid name was damaged"
+        assert newest.skipped == [], "a checkpoint with a valid name is damaged"
         self.report["most_lost"] = max(self.report["most_lost"], done - newest.env_steps)
 
     def compare(self, name: str) -> None:
@@ -100,7 +101,7 @@ class Nursery:
         shutil.rmtree(self.folder / name)
 
     def kill_at_random(self, kills: int) -> None:
-        """One run after the other, killed and resumed until it reaches its end."""
+        """Kill a run at random moments and resume it until it reaches its end; then start the next run."""
         chain = 0
         while self.report["kills"] < kills:
             child = self.fork(f"random{chain}")
@@ -111,7 +112,7 @@ class Nursery:
                 self.compare(f"random{chain}")
                 chain += 1
                 continue
-            assert status == -signal.SIGKILL, "a run failed by itself"
+            assert status == -signal.SIGKILL, "a run failed without a kill"
             self.report["kills"] += 1
             self.account(f"random{chain}")
         self.finish(f"random{chain}")
@@ -121,7 +122,7 @@ class Nursery:
         for point in crash_points():
             child = self.fork(point, (point, STEPS // 3))
             status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            assert status in (0, 137), f"the run failed by itself on the way to {point}"
+            assert status in (0, 137), f"the run failed before it reached {point}"
             if status == 137:
                 reached.append(point)
                 self.account(point)
