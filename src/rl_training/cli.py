@@ -131,11 +131,10 @@ def _configs(source: str, overrides: Sequence[str], changes: dict[str, Any], see
     """All configs are checked before the first one is run, and before torch is imported."""
     from rl_training.config.loading import load_config
 
-    config = load_config(source, overrides)
-    # Not as key=value: the text of an option is meant literally, not as YAML.
-    config = load_config(config, {key: value for key, value in changes.items() if value is not None})
+    # The values of options are literal: only those of --set are YAML.
+    options = {key: value for key, value in changes.items() if value is not None}
     if seeds is None:
-        return [config]
+        return [load_config(source, overrides, options)]
     if changes["seed"] is not None:
         raise ConfigError("seeds: give --seed or --seeds, not both")
     try:
@@ -144,7 +143,7 @@ def _configs(source: str, overrides: Sequence[str], changes: dict[str, Any], see
         numbers = []
     if not numbers or len(set(numbers)) != len(numbers):
         raise ConfigError(f"seeds: {seeds!r} is not valid, expected different integers such as 0,1,2")
-    return [load_config(config, {"seed": number}) for number in numbers]
+    return [load_config(source, overrides, {**options, "seed": number}) for number in numbers]
 
 
 def _report(result: TrainResult, as_json: bool) -> None:

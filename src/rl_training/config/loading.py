@@ -26,17 +26,17 @@ LONGEST_PATH = 200
 
 def load_config(
     source: str | Path | Mapping[str, Any] | TrainConfig,
-    overrides: Mapping[str, Any] | Sequence[str] = (),
+    *overrides: Mapping[str, Any] | Sequence[str],
 ) -> TrainConfig:
-    """Defaults, then `source` over them, then `overrides` over both.
+    """Defaults, then `source` over them, then each of `overrides` in order; the result is validated once.
 
     `source` is a packaged preset (`ppo/cartpole`), the path of a YAML file, a mapping, or a whole config.
-    `overrides` is a mapping with dotted or nested keys, or `key=value` texts whose values are YAML. A setting
+    Overrides are mappings with dotted or nested keys, or lists of `key=value` texts whose values are YAML. A setting
     of the algorithm or of the model may go by its bare name: `gamma` for `algo_kwargs.gamma`.
     """
     name, document = _read(source)
     data = _plain(document.data)
-    touched = _apply(data, _as_pairs(overrides))
+    touched = _apply(data, [pair for each in overrides for pair in _as_pairs(each)])
     try:
         return TrainConfig.model_validate(data)
     except ConfigError as error:
