@@ -228,9 +228,7 @@ def predict(
     value = parse_json(obs, name)
     path = _resolve(target, output_dir, checkpoint)
 
-    from rl_training.experiment.registry import get_spec
     from rl_training.runtime import workflows
-    from rl_training.runtime.agent import predict_episode
 
     with output.stdout_reserved():
         agent = workflows.agent_of(path)
@@ -238,9 +236,9 @@ def predict(
         if episode:
             if not agent.spaces.is_batched(observation):
                 raise ConfigError(f"{name}: --episode takes a list of observations, this is one")
-            action = predict_episode(agent, observation, deterministic=not stochastic)
+            action = agent.predict_episode(observation, deterministic=not stochastic)
         else:
-            action, _ = get_spec(agent.config.algo).predict(agent, observation, deterministic=not stochastic)
+            action, _ = agent.predict(observation, deterministic=not stochastic)
     output.print_json({"action": action.tolist()} if as_json else action.tolist())
 
 

@@ -27,7 +27,8 @@ from rl_training.errors import CheckpointError, EnvError
 from rl_training.experiment.registry import get_spec
 from rl_training.playback.crash_replay import reproduce
 from rl_training.runtime.collector import Collector
-from rl_training.runtime.preparing import build_loop, training_envs
+from rl_training.runtime.run_envs import training_envs
+from rl_training.runtime.session import build_loop
 from rl_training.runtime.workflows import train
 from rl_training.storage.state_tree import state_hash
 from rl_training.telemetry.recorder import read_metrics
@@ -298,7 +299,7 @@ def test_a_vector_env_of_ones_own_that_raises_is_told_the_same_way(tmp_path: Pat
         agent.learn(200, show=False)
     path = Path(str(caught.value).split("reproduce ")[1])
     assert "OverflowError" in json.loads(path.read_text())["trace"]
-    with pytest.raises(CheckpointError, match="holds no actions"):
+    with pytest.raises(CheckpointError, match="the action history was too long"):
         reproduce(path)
 
 

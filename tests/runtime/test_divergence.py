@@ -74,7 +74,7 @@ def test_what_an_env_returns_stops_the_run_in_that_step_and_leaves_a_bundle(
         f"env {env} returned {article} {field} that is not finite, after env step 40: mend the env"
     )
     assert (error.field, error.env_index, error.env_step, error.exit_code) == (field, env, 40, 4)
-    folder = Path(str(error).split("what was found is in ")[1])
+    folder = Path(str(error).split("the evidence is in ")[1])
     arrays = read_arrays(folder / "batch.safetensors")
     found = arrays["next_obs" if field == "observation" else "rewards"]
     assert not np.isfinite(found[env]).any() and set(arrays) == {"obs", "actions", "rewards", "next_obs"}
@@ -125,7 +125,7 @@ def test_every_algorithm_reports_a_number_that_is_watched(algorithm: str, tmp_pa
 
 @pytest.mark.parametrize(
     ("what", "pattern"),
-    [("loss", r"loss is nan at env step \d+: .* in update 3;"), ("gradient", r"grad_norm is inf at .* in update 3;")],
+    [("loss", r"loss is nan at env step \d+, update 3: "), ("gradient", r"grad_norm is inf at .* update 3: ")],
 )
 def test_a_run_stops_in_the_update_that_broke_and_resumes_from_before(
     what: str, pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -160,7 +160,7 @@ def test_a_run_stops_in_the_update_that_broke_and_resumes_from_before(
         with pytest.raises(NumericalError, match=pattern) as caught:
             agent.learn(100, show=False)
     assert len(calls) == 3 and caught.value.field == what
-    folder = Path(str(caught.value).split("what was found is in ")[1])
+    folder = Path(str(caught.value).split("the evidence is in ")[1])
     assert read_arrays(folder / "batch.safetensors")["obs"].shape == (8, 4)
     assert json.loads((folder / "report.json").read_text())["updates"] == 3
     run = folder.parent.parent

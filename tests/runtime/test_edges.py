@@ -21,9 +21,9 @@ from rl_training.config.loading import load_config
 from rl_training.data import replay_memory
 from rl_training.errors import CheckpointError, ConfigError, EnvError
 from rl_training.runtime import evaluation
-from rl_training.runtime.run_saver import free_name
 from rl_training.runtime.workflows import evaluate_checkpoint, resume, train
 from rl_training.storage.checkpoints import best_checkpoint, list_checkpoints, load_checkpoint
+from rl_training.storage.durable_files import free_name
 
 TINY: dict[str, Any] = {"hidden_sizes": (8,), "eval_episodes": 1}
 
@@ -89,10 +89,10 @@ def test_a_replay_buffer_that_does_not_fit_is_refused_with_its_size(tmp_path, mo
 
 def test_a_containers_limit_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(replay_memory, "CGROUP", tmp_path)
-    (tmp_path / "replay_memory.max").write_text("5000\n")
-    (tmp_path / "replay_memory.current").write_text("2000\n")
+    (tmp_path / "memory.max").write_text("5000\n")
+    (tmp_path / "memory.current").write_text("2000\n")
     assert replay_memory.available_bytes() == 3000
-    (tmp_path / "replay_memory.max").write_text("max\n")
+    (tmp_path / "memory.max").write_text("max\n")
     assert (replay_memory.available_bytes() or 0) > 3000
 
 
@@ -113,7 +113,7 @@ def test_an_evaluation_can_be_stopped_in_the_middle(tmp_path):
     agent = PPO(Endless, output_dir=str(tmp_path), **TINY).agent
     calls = iter([False, False, True])
     stopped = lambda: next(calls)  # noqa: E731
-    assert evaluation.evaluate(agent.learner, agent.spaces, Endless, episodes=1, stopped=stopped) is None
+    assert evaluation.evaluate(agent, Endless, episodes=1, stopped=stopped) is None
 
 
 def test_rollouts_of_resets_only_are_not_learned_from(tmp_path):
@@ -155,7 +155,7 @@ def test_free_names(tmp_path):
 def test_a_checkpoint_whose_parts_disagree_is_refused(tmp_path):
     agent = PPO("CartPole-v1", output_dir=str(tmp_path), **TINY)
     agent.agent.config = load_config({"algo": "a2c", "env_id": "CartPole-v1"})
-    with pytest.raises(CheckpointError, match="says ppo, but its config is of a2c"):
+    with pytest.raises(CheckpointError, match="says ppo, but its config is for a2c"):
         evaluate_checkpoint(agent.save(tmp_path / "agent"), episodes=1)
 
 

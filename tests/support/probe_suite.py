@@ -20,8 +20,8 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.probes import probe_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.experiment.registry import get_spec
+from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.loops import Loop
-from rl_training.runtime.threads import limited_threads
 
 GAMMA = 0.8  # small, so that values far down a chain settle within a second
 BOTH_MODES = pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from rl_training.config.base import AlgorithmConfig
 from rl_training.envs.spaces import ActionKind, Spaces
 from rl_training.errors import EnvError
 from rl_training.experiment.registry import algorithm_names, get_spec
-from rl_training.runtime.agent import evaluate_agent, load_agent, predict
+from rl_training.runtime.agent import Agent
 from rl_training.runtime.loops import Loop
 
 DISCRETE: tuple[ActionKind, ...] = ("discrete",)
@@ -31,9 +31,9 @@ class AlgorithmSpec:
     learner: type[Learner]
     loop: type[Loop]
     actions: tuple[ActionKind, ...]
-    load: Any = field(default=load_agent)
-    evaluate: Any = field(default=evaluate_agent)
-    predict: Any = field(default=predict)
+    load: Any = field(default=Agent.load)
+    evaluate: Any = field(default=Agent.evaluate)
+    predict: Any = field(default=Agent.predict)
 
     def check_spaces(self, spaces: Spaces, env_id: str) -> None:
         """Refuse an env whose spaces this algorithm cannot take, and name the way out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -34,6 +35,13 @@ def one_line(value: object) -> str:
     """Text for an error message, whatever a damaged or hostile file may hold."""
     text = " ".join(str(value).split())
     return "".join(character if character.isprintable() else "?" for character in text)[:300]
+
+
+def free_name(path: Path, *, suffix: str = "", first: int = 2) -> Path:
+    """`path` + `suffix` if that name is free, otherwise the first free one of `path-2`, `path-3`, ... + `suffix`."""
+    numbered = (f"{path.name}-{number}" for number in itertools.count(first))
+    candidates = (path.with_name(name + suffix) for name in itertools.chain([path.name], numbered))
+    return next(candidate for candidate in candidates if not os.path.lexists(candidate))
 
 
 def sync_directory(path: Path) -> None:
