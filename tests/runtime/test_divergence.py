@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -20,7 +21,9 @@ from rl_training.api import DQN, PPO, SAC
 from rl_training.config.loading import load_config
 from rl_training.errors import NumericalError
 from rl_training.experiment.registry import get_spec
-from rl_training.runtime.divergence import WATCHED, check_update
+from rl_training.runtime.divergence import WATCHED, check_metrics, check_update
+from rl_training.runtime.loops import Progress
+from rl_training.runtime.metric_window import MetricWindow
 from rl_training.runtime.workflows import resume
 from rl_training.storage.checkpoints import latest_checkpoint, list_checkpoints
 from rl_training.storage.tensor_files import read_arrays
@@ -166,6 +169,25 @@ def test_a_run_stops_in_the_update_that_broke_and_resumes_from_before(
     run = folder.parent.parent
     assert [int(re.findall(r"\d+", path.name)[0]) for path in list_checkpoints(run, "resume")] == [40, 20]
     assert resume(run, show=False).env_steps == 100
+
+
+@pytest.mark.parametrize(("name", "field"), [("loss", "loss"), ("grad_norm", "gradient"), ("entropy", "metric")])
+def test_an_update_and_a_metric_line_have_one_verdict_and_one_message(name: str, field: str) -> None:
+    result = UpdateResult({"explained_variance": torch.tensor(NAN), name: torch.tensor(INFINITE)})
+    window = MetricWindow()
+    window.add(Progress(40, 7, [result], []))
+    with pytest.raises(NumericalError) as of_line:
+        window.line()
+    if name in WATCHED:
+        with pytest.raises(NumericalError) as of_update:
+            check_update(result, None, SimpleNamespace(env_steps=40, updates=7))  # type: ignore[arg-type]
+        assert str(of_update.value) == str(of_line.value)
+    assert str(of_line.value).startswith(f"{name} is inf at env step 40, update 7: training has diverged")
+    assert (of_line.value.field, of_line.value.env_step, of_line.value.metrics[name]) == (field, 40, INFINITE)
+
+
+def test_explained_variance_may_be_undefined() -> None:
+    check_metrics({"explained_variance": NAN, "loss": 1.0}, 40, 7)
 
 
 def test_numbers_too_large_to_square_are_no_false_alarm() -> None:
