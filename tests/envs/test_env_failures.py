@@ -356,8 +356,8 @@ def test_the_history_is_bounded_and_says_when_it_is_too_short() -> None:
 def test_what_is_no_crash_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     for text, complaint in (
-        ("{}", "no crash file"),
-        ('{"kind": "env failure", "actions": []}', "not a whole crash file"),
+        ("{}", "not the crash file of an env"),
+        ('{"kind": "env failure", "actions": []}', "not a complete crash file"),
     ):
         path.write_text(text)
         with pytest.raises(CheckpointError, match=complaint):

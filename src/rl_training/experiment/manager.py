@@ -26,7 +26,7 @@ class RunRecord:
     """One run directory. Nothing is cached: every property reads the files as they are now."""
 
     path: Path
-    result: TrainResult | None = field(default=None, repr=False, compare=False)  # of a run made in this process
+    result: TrainResult | None = field(default=None, repr=False, compare=False)  # if trained in this process
 
     @property
     def name(self) -> str:
@@ -111,7 +111,7 @@ class ExperimentManager:
             name = names[0]
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1) or names[:1]
-            hint = f"did you mean {close[0]!r}?" if close else "there is no run yet"
+            hint = f"did you mean {close[0]!r}?" if close else "it has no runs yet"
             raise CheckpointError(f"{self.output_dir}: no run {name!r}, {hint}")
         return RunRecord(self.output_dir / name)
 

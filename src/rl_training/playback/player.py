@@ -14,13 +14,12 @@ import gymnasium as gym
 import numpy as np
 
 from rl_training.envs.env_runner import WatchedEnv
-from rl_training.envs.factory import EnvMaker, make_env
+from rl_training.envs.factory import EnvMaker
 from rl_training.errors import ConfigError, EnvError
 from rl_training.playback.video import open_writer
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.evaluation import DEFAULT_SEED
-from rl_training.runtime.run_envs import require_env
 
 DEFAULT_FPS = 30
 FASTEST_FPS = 1000
@@ -94,7 +93,7 @@ def watch(
 ) -> Recording:
     """Play episodes in a window, at the environment's own rate."""
     if not has_display():
-        raise EnvError("there is no display to open a window on: record a .gif or .mp4 instead")
+        raise EnvError("no display to open a window on: record a .gif or .mp4 instead")
     with contextlib.closing(_rendering_env(agent, env, "human")) as rendering_env:
         returns, lengths = _play(agent, rendering_env, episodes, seed, deterministic, rendering_env.render, None)
     return Recording(None, returns, lengths)
@@ -102,10 +101,7 @@ def watch(
 
 def _rendering_env(agent: Agent, env: str | EnvMaker | None, render_mode: str) -> gym.Env[Any, Any]:
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    source = agent.config.env_id if env is None else env
-    if isinstance(source, str):
-        require_env(source)
-    return make_env(source, agent.env_kwargs(env), render_mode=render_mode)
+    return agent.env_maker(env, render_mode=render_mode)()
 
 
 def _play(

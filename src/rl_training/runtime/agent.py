@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -110,18 +111,17 @@ class Agent:
         assert result is not None  # only `stopped` cuts an evaluation short
         return result
 
-    def env_maker(self, env: str | EnvMaker | None = None) -> Callable[[], gym.Env[Any, Any]]:
-        """Makes single environments for evaluation and play: the run's own, or another one with the same spaces."""
+    def env_maker(
+        self, env: str | EnvMaker | None = None, *, render_mode: str | None = None
+    ) -> Callable[[], gym.Env[Any, Any]]:
+        """Makes single environments for evaluation and play: the run's own, or `env` with the same spaces."""
         source = self.config.env_id if env is None else env
+        env_kwargs: dict[str, Any] = {}  # a callable has its own
         if isinstance(source, str):
             require_env(source)
-        return lambda: make_env(source, self.env_kwargs(env))
-
-    def env_kwargs(self, env: str | EnvMaker | None = None) -> dict[str, Any]:
-        """The keywords of the run's own environment, or of another id; a callable has its own already."""
-        if env is None:
-            return self.config.evaluation_kwargs
-        return kept_for_another_env(self.config.evaluation_kwargs) if isinstance(env, str) else {}
+            stored = self.config.evaluation_kwargs
+            env_kwargs = stored if env is None else kept_for_another_env(stored)
+        return partial(make_env, source, env_kwargs, render_mode=render_mode)
 
     def _encode(self, observations: Any) -> np.ndarray:
         # The memory layout of the caller's array must not decide about the last bits of a product.

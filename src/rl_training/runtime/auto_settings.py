@@ -32,7 +32,7 @@ PAYS_FROM_STEPS = 40_000
 def resolve_auto(config: TrainConfig, spaces: Spaces, envs: VectorEnv | None = None) -> TrainConfig:
     """Replace every `auto` with its value here.
 
-    `envs` is the vector environment that was made for the run. Without it (the caller brought a vector environment)
+    `envs` is the vector environment that was built for the run. Without it (the caller passed a vector environment)
     `vector_backend` stays as it is. The values are valid by construction, so the config is not validated again.
     """
     device = str(resolve_device(config.device))

@@ -57,7 +57,7 @@ class CrashReports:
         path, hint = None, ""
         if isinstance(error, EnvFailed):
             path = self._write_failure(error.failure)
-            hint = f"; reproduce it with: rl-training reproduce {path}"
+            hint = f"; replay it with: rl-training reproduce {path}"
         elif isinstance(error, NumericalError):
             path = self._write_bundle(error)
             hint = f"; the evidence is in {path}"

@@ -1,4 +1,4 @@
-"""The environments of a run: made from its config, or brought by the caller as Python objects."""
+"""The environments of a run: built from its config, or passed by the caller as Python objects."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def env_name(env: EnvSource) -> str:
 
 
 def require_env(env_id: str) -> None:
-    """EnvError if `env_id` stands for a Python object, which only the caller can bring again."""
+    """EnvError if `env_id` stands for a Python object, which only the caller can pass again."""
     if env_id.startswith(CALLABLE_PREFIX):
         name = env_id.removeprefix(CALLABLE_PREFIX)
         raise EnvError(
-            f"the environment is the Python object {name}, which cannot be made from its name: use Python and pass env="
+            f"the environment is the Python object {name}, which its name cannot rebuild: use Python and pass env="
         )
 
 
 def with_env(config: TrainConfig, env: EnvSource | None) -> TrainConfig:
-    """A stored config for `env` instead of its own environment.
+    """A stored config with `env` in place of its environment.
 
     Another env id does not know the keywords of the first one, and no other environment need have its vector class.
     """
@@ -56,7 +56,7 @@ def with_env(config: TrainConfig, env: EnvSource | None) -> TrainConfig:
 
 
 def spaces_of(env: EnvSource, config: TrainConfig) -> Spaces:
-    """The spaces of `env`; an environment is made and closed for it if there is none yet."""
+    """The spaces of `env`. If it is not an environment yet, one is built and closed again."""
     if isinstance(env, VectorEnv):
         return Spaces(env.single_observation_space, env.single_action_space)
     if isinstance(env, str):
@@ -75,7 +75,7 @@ def require_stored_spaces(spaces: Spaces, env_id: str, checkpoint: Checkpoint) -
 
 @contextlib.contextmanager
 def training_envs(config: TrainConfig, env: EnvSource | None) -> Iterator[VectorEnv]:
-    """The vector environment of the run. One that the caller brings stays open: it belongs to the caller."""
+    """The vector environment of the run. One that the caller passes stays open: it belongs to the caller."""
     if env is None:
         require_env(config.env_id)
     envs = make_vector_env(

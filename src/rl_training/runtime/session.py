@@ -294,7 +294,7 @@ def run_session(
 def _eval_env_maker(
     agent: Agent, env: EnvSource | None, eval_env: str | EnvMaker | None
 ) -> Callable[[], gym.Env[Any, Any]] | None:
-    """Makes evaluation environments. A caller's vector environment cannot be made again: without `eval_env`, None."""
+    """Makes evaluation environments; None if there is only a vector environment of the caller, which has no copy."""
     if eval_env is not None or env is None:
         return agent.env_maker(eval_env)
     return None if isinstance(env, VectorEnv) else partial(make_env, env, agent.config.evaluation_kwargs)

@@ -106,7 +106,7 @@ def resume(
 
 
 def _damaged_after(checkpoint: Checkpoint) -> list[str]:
-    """The problems of newer checkpoints of the same run: they are set aside, so the user has to know."""
+    """The problems of newer checkpoints of the same run: they are set aside, so the user must know."""
     paths = list_checkpoints(checkpoint.path.parent.parent, "resume")
     newer = [path for path in paths if int(path.name.split("-")[1]) > checkpoint.env_steps]
     return [problems[0] for path in newer if (problems := verify_checkpoint(path))]
