@@ -14,7 +14,7 @@ from works import WORKS
 
 from rl_training.config.loading import load_config
 from rl_training.models.cnn.nature import NatureCNN
-from rl_training.runtime.threads import limited_threads
+from rl_training.runtime.auto_settings import limited_threads
 
 WORK = "ppo-atari"
 

@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 from rl_training.config.loading import load_config
-from rl_training.runtime import workflows
+from rl_training.runtime import session, workflows
 
 # Env steps to run: two or three checkpoints. The quickest of each kind of run, where a checkpoint weighs most.
 CADENCES = {"ppo/cartpole": 60_000, "a2c/cartpole": 200_000, "dqn/cartpole": 20_000, "sac/pendulum": 10_000}
@@ -31,13 +31,13 @@ class Cost:
 def saving_cost(preset: str, steps: int | None = None) -> Cost:
     """Train `steps` env steps of a preset, evaluations aside, and time its saves, with all that belongs to them."""
     waited: list[float] = []
-    plain: Callable[..., None] = workflows._Session._save
+    plain: Callable[..., None] = session.Session._save
     started = 0.0
 
-    def timed(session: Any, **options: Any) -> None:
+    def timed(self: Any, **options: Any) -> None:
         nonlocal started
         before = time.perf_counter()
-        plain(session, **options)
+        plain(self, **options)
         if started:
             waited.append(time.perf_counter() - before)
         else:
@@ -49,7 +49,7 @@ def saving_cost(preset: str, steps: int | None = None) -> Cost:
         nonlocal ended
         ended = time.perf_counter()
 
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(workflows._Session, "_save", timed):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(session.Session, "_save", timed):
         changes = {
             "output_dir": folder,
             "total_timesteps": steps or CADENCES[preset],

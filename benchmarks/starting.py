@@ -15,7 +15,7 @@ from typing import Any
 from workers import Worker, peer_is_here, start_ours, start_peer
 from works import WORKS, own_works
 
-from rl_training.runtime.compile_setting import PAYS_FROM_STEPS
+from rl_training.runtime.auto_settings import PAYS_FROM_STEPS
 
 TRAIN = [sys.executable, "-m", "rl_training", "train"]
 SHORT_RUN, SHORT_PAIRS = 100_000, 5  # env steps; runs of each kind

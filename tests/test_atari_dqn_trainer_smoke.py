@@ -20,7 +20,7 @@ from rl_training.models.cnn.nature import NatureCNN
 from rl_training.runtime.agent import restore_learner
 from rl_training.runtime.dqn_trainer import train_dqn
 from rl_training.runtime.loops import ReplayLoop
-from rl_training.runtime.preparing import build_loop
+from rl_training.runtime.session import build_loop
 from rl_training.runtime.workflows import TrainResult, agent_of, evaluate_checkpoint, predict
 from rl_training.storage.checkpoints import load_checkpoint, read_segment, replay_directory
 

@@ -12,6 +12,7 @@ import pytest
 from ale_py import roms
 from gymnasium.vector import AutoresetMode
 
+from bare_agent import bare_agent
 from on_policy_helpers import make_learner
 from painted_env import Painted
 from rl_training.algorithms.common.learner import Action
@@ -141,7 +142,7 @@ def test_training_tells_the_score_of_whole_games_and_evaluation_plays_them() -> 
     # Without FIRE nothing is ever lost: only the limit ends this game.
     idle = {"atari": {**FIXED, "episodic_life": True, "max_frames": 300, "fire_reset": False}}
     learner.act = lambda obs, **_: Action(np.zeros(len(obs), np.int64))
-    result = evaluate(learner, spaces, lambda: make_env("ALE/Breakout-v5", idle), episodes=1)
+    result = evaluate(bare_agent(learner, spaces), lambda: make_env("ALE/Breakout-v5", idle), episodes=1)
     assert result == EvalResult(returns=(0.0,), lengths=(75,))
 
 

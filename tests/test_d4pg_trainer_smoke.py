@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from replay_helpers import BOX, make_learner
-from rl_training.runtime.advice import Adviser
 from rl_training.runtime.d4pg_trainer import train_d4pg
+from rl_training.runtime.session import Adviser
 from rl_training.telemetry.metric_lines import read_metrics
 from tiny_runs import STEPS, tiny_config, train_tiny
 

@@ -72,7 +72,7 @@ def test_same_name_twice_is_two_runs_newest_first(tmp_path: Path) -> None:
 
 def test_open_names_the_nearest_run(tmp_path: Path) -> None:
     manager = ExperimentManager(tmp_path)
-    with pytest.raises(CheckpointError, match="there is no run yet"):
+    with pytest.raises(CheckpointError, match="it has no runs yet"):
         manager.open("latest")
     run_tiny(tmp_path, run_name="walker")
     with pytest.raises(CheckpointError, match="did you mean 'walker'"):

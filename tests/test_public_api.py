@@ -279,7 +279,7 @@ def test_bad_settings_are_refused_in_one_line(arguments: dict[str, Any], message
     ("env", "message"),
     [
         ("CartPol-v1", "did you mean 'CartPole-v1'"),
-        ("callable:make_it", "make_it is a Python object: give env too"),
+        ("callable:make_it", "Python object make_it, .*pass env="),
         (lambda: "no env", "returned str, not a gymnasium.Env"),
     ],
 )

@@ -18,7 +18,7 @@ from rl_training.contrib import RecurrentPPO
 from rl_training.envs.factory import make_env
 from rl_training.envs.probes import TimeLimitRingProbe, probe_vector_env
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.runtime.agent import load_agent, predict_episode
+from rl_training.runtime.agent import Agent
 from rl_training.runtime.recurrent_ppo_trainer import train_recurrent_ppo
 from rl_training.runtime.workflows import evaluate_checkpoint, resume
 from rl_training.storage.checkpoints import load_checkpoint
@@ -104,7 +104,7 @@ def test_predicting_an_episode_carries_the_state_from_row_to_row(tmp_path: Path)
     for step in steps:
         action, state = agent.predict(step, state=state)
         expected.append(action)
-    whole = predict_episode(agent.agent, steps)
+    whole = agent.agent.predict_episode(steps)
     np.testing.assert_allclose(whole, expected, atol=1e-6)
     assert not np.allclose(whole[1:], agent.predict(steps)[0][1:], atol=1e-7), "as if each were the first"
 
@@ -153,7 +153,7 @@ def test_a_checkpoint_with_another_memory_is_refused_in_one_line(tmp_path: Path)
     checkpoint = load_checkpoint(result.checkpoint)
     checkpoint.config["algo_kwargs"]["memory_size"] = 9
     with pytest.raises(CheckpointError, match="does not fit this recurrent_ppo"):
-        load_agent(checkpoint)
+        Agent.load(checkpoint)
 
 
 def test_the_command_line_trains_evaluates_predicts_plays_and_resumes(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rl_training.config.base import OnPolicyConfig
 from rl_training.config.loading import load_config
 from rl_training.errors import NumericalError
 from rl_training.experiment.registry import get_config_class
-from rl_training.runtime.threads import resolve_threads
+from rl_training.runtime.auto_settings import resolve_threads
 from rl_training.storage.checkpoints import load_checkpoint, verify_checkpoint
 from rl_training.telemetry.metric_lines import WALL_CLOCK_FIELDS, read_metrics
 from tiny_runs import EVERY_ALGORITHM, STEPS, Blocks, env_of, tiny_config, train_function, train_tiny

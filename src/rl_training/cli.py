@@ -131,11 +131,10 @@ def _configs(source: str, overrides: Sequence[str], changes: dict[str, Any], see
     """All configs are checked before the first one is run, and before torch is imported."""
     from rl_training.config.loading import load_config
 
-    config = load_config(source, overrides)
-    # Not as key=value: the text of an option is meant literally, not as YAML.
-    config = load_config(config, {key: value for key, value in changes.items() if value is not None})
+    # The values of options are literal: only those of --set are YAML.
+    options = {key: value for key, value in changes.items() if value is not None}
     if seeds is None:
-        return [config]
+        return [load_config(source, overrides, options)]
     if changes["seed"] is not None:
         raise ConfigError("seeds: give --seed or --seeds, not both")
     try:
@@ -144,7 +143,7 @@ def _configs(source: str, overrides: Sequence[str], changes: dict[str, Any], see
         numbers = []
     if not numbers or len(set(numbers)) != len(numbers):
         raise ConfigError(f"seeds: {seeds!r} is not valid, expected different integers such as 0,1,2")
-    return [load_config(config, {"seed": number}) for number in numbers]
+    return [load_config(source, overrides, {**options, "seed": number}) for number in numbers]
 
 
 def _report(result: TrainResult, as_json: bool) -> None:
@@ -230,8 +229,6 @@ def predict(
     path = _resolve(target, output_dir, checkpoint)
 
     from rl_training.runtime import workflows
-    from rl_training.runtime.agent import predict_episode
-    from rl_training.runtime.spec import get_spec
 
     with output.stdout_reserved():
         agent = workflows.agent_of(path)
@@ -239,9 +236,9 @@ def predict(
         if episode:
             if not agent.spaces.is_batched(observation):
                 raise ConfigError(f"{name}: --episode takes a list of observations, this is one")
-            action = predict_episode(agent, observation, deterministic=not stochastic)
+            action = agent.predict_episode(observation, deterministic=not stochastic)
         else:
-            action, _ = get_spec(agent.config.algo).predict(agent, observation, deterministic=not stochastic)
+            action, _ = agent.predict(observation, deterministic=not stochastic)
     output.print_json({"action": action.tolist()} if as_json else action.tolist())
 
 

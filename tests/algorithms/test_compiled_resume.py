@@ -38,10 +38,10 @@ def test_a_run_that_auto_compiled_goes_on_compiled_wherever_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = case_of("ppo")
-    monkeypatch.setattr("rl_training.runtime.compile_setting.PAYS_FROM_STEPS", 1)
+    monkeypatch.setattr("rl_training.runtime.auto_settings.PAYS_FROM_STEPS", 1)
     whole = train(case.config(tmp_path / "whole"), show=False)
     half = train(case.config(tmp_path / "halves"), callback=stop_at(case.steps // 2), show=False)
-    monkeypatch.setattr("rl_training.runtime.compile_setting.PAYS_FROM_STEPS", 10**9)
+    monkeypatch.setattr("rl_training.runtime.auto_settings.PAYS_FROM_STEPS", 10**9)
     second = resume(half.run_dir, show=False)
     for result in (whole, half, second):
         assert load_config(result.run_dir / "config.yaml").compile == "on" and was_compiled(result)
@@ -50,11 +50,11 @@ def test_a_run_that_auto_compiled_goes_on_compiled_wherever_it_is(
 
 def test_a_run_that_auto_left_plain_goes_on_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = case_of("ppo")
-    monkeypatch.setattr("rl_training.runtime.compile_setting.PAYS_FROM_STEPS", 1)
-    monkeypatch.setattr("rl_training.runtime.compile_setting.can_compile", lambda: False)
+    monkeypatch.setattr("rl_training.runtime.auto_settings.PAYS_FROM_STEPS", 1)
+    monkeypatch.setattr("rl_training.runtime.auto_settings.can_compile", lambda: False)
     whole = train(case.config(tmp_path / "whole"), show=False)
     half = train(case.config(tmp_path / "halves"), callback=stop_at(case.steps // 2), show=False)
-    monkeypatch.setattr("rl_training.runtime.compile_setting.can_compile", lambda: True)
+    monkeypatch.setattr("rl_training.runtime.auto_settings.can_compile", lambda: True)
     second = resume(half.run_dir, show=False)
     assert load_config(second.run_dir / "config.yaml").compile == "off" and not was_compiled(second)
     assert_same_run(whole.run_dir, second.run_dir)
@@ -63,8 +63,8 @@ def test_a_run_that_auto_left_plain_goes_on_plain(tmp_path: Path, monkeypatch: p
 def test_without_a_compiler_a_compiled_run_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = train(case_of("ppo").config(tmp_path, compile="on"), callback=stop_at(1), show=False).run_dir
     before = (run / "config.yaml").read_text()
-    monkeypatch.setattr("rl_training.runtime.compile_setting.can_compile", lambda: False)
-    needs = r"^compile: the run was compiled and needs a C\+\+ compiler such as g\+\+ to go on exactly, install one$"
+    monkeypatch.setattr("rl_training.runtime.auto_settings.can_compile", lambda: False)
+    needs = r"^compile: the run was compiled and needs a C\+\+ compiler such as g\+\+ to continue exactly; install one$"
     with pytest.raises(ConfigError, match=needs):
         resume(run, show=False)
     assert (run / "config.yaml").read_text() == before

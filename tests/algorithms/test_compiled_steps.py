@@ -19,9 +19,10 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
 from rl_training.experiment.registry import algorithm_names, get_config_class
-from rl_training.runtime.compile_setting import compile_setting_on_resume, planned_gradient_steps, resolve_compile
+from rl_training.runtime.auto_settings import compile_setting_on_resume, planned_gradient_steps, resolve_compile
 from rl_training.runtime.loops import Loop
-from rl_training.runtime.preparing import build_loop, training_envs
+from rl_training.runtime.run_envs import training_envs
+from rl_training.runtime.session import build_loop
 from tiny_runs import tiny_config
 
 COMPILABLE = [name for name in algorithm_names() if get_config_class(name).compilable]
@@ -127,7 +128,7 @@ def test_auto_compiles_runs_that_are_long_enough(monkeypatch: pytest.MonkeyPatch
     assert resolve_compile(long, "cuda") == "off"
     assert resolve_compile(short, "cpu") == "off"
     assert resolve_compile(load_config(long, {"compile": "off"}), "cpu") == "off"
-    monkeypatch.setattr("rl_training.runtime.compile_setting.can_compile", lambda: False)
+    monkeypatch.setattr("rl_training.runtime.auto_settings.can_compile", lambda: False)
     assert resolve_compile(long, "cpu") == "off"
     with pytest.raises(ConfigError, match=r"compile: needs a C\+\+ compiler such as g\+\+, or use compile=off"):
         resolve_compile(load_config(long, {"compile": "on"}), "cpu")
@@ -140,7 +141,7 @@ def test_an_algorithm_without_a_step_to_compile_says_so() -> None:
 
 
 def test_a_step_that_may_stop_in_its_middle_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rl_training.runtime.compile_setting.PAYS_FROM_STEPS", 1)
+    monkeypatch.setattr("rl_training.runtime.auto_settings.PAYS_FROM_STEPS", 1)
     config = tiny_config("ppo", tmp_path, target_kl=0.01)
     assert resolve_compile(load_config(config, {"target_kl": None}), "cpu") == "on"
     assert resolve_compile(config, "cpu") == "off"

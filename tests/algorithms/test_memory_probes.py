@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from bare_agent import bare_agent
 from probe_suite import BOTH_MODES, GAMMA, train_on_probe, values_of
 from rl_training.envs.probes import CueMemoryProbe, CueRingProbe
 from rl_training.runtime.evaluation import evaluate
@@ -17,14 +18,14 @@ FEWER_UPDATES = {"gamma": 0.95, "num_steps": 32, "minibatch_size": 64}
 @pytest.mark.parametrize(("algo", "low", "high"), [("recurrent_ppo", 0.95, 1.0), ("ppo", 0.4, 0.6)])
 def test_a_cue_is_remembered_over_blank_steps(algo: str, low: float, high: float) -> None:
     learner = train_on_probe(algo, CueMemoryProbe, steps=STEPS, settings=FEWER_UPDATES)
-    result = evaluate(learner, learner.spaces, CueMemoryProbe, episodes=200)
+    result = evaluate(bare_agent(learner, learner.spaces), CueMemoryProbe, episodes=200)
     assert result is not None and low <= result.mean_return <= high
 
 
 def test_a_shared_gru_remembers_too() -> None:
     settings = {**FEWER_UPDATES, "cell": "gru", "shared_memory": True}
     learner = train_on_probe("recurrent_ppo", CueMemoryProbe, steps=STEPS, settings=settings)
-    result = evaluate(learner, learner.spaces, CueMemoryProbe, episodes=100)
+    result = evaluate(bare_agent(learner, learner.spaces), CueMemoryProbe, episodes=100)
     assert result is not None and result.mean_return >= 0.95
 
 
@@ -32,7 +33,7 @@ def test_a_cue_longer_ago_than_a_sequence_is_remembered_by_the_state_it_starts_w
     """Sequences of 2 steps: gradients never see cue and choice together, but the memory carries the cue across."""
     settings = {**FEWER_UPDATES, "sequence_length": 2}
     learner = train_on_probe("recurrent_ppo", CueMemoryProbe, steps=STEPS, delay=2, settings=settings)
-    result = evaluate(learner, learner.spaces, lambda: CueMemoryProbe(2), episodes=100)
+    result = evaluate(bare_agent(learner, learner.spaces), lambda: CueMemoryProbe(2), episodes=100)
     assert result is not None and result.mean_return >= 0.95
 
 

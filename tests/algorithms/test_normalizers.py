@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bare_agent import bare_agent
 from on_policy_helpers import make_learner, make_rollout, oracle_cases
 from rl_training.algorithms.common.on_policy import ReturnNormalizer, learner_rewards
 from rl_training.models.normalizer import ObservationNormalizer, make_normalizer
@@ -129,7 +130,7 @@ def test_acting_and_evaluating_leave_the_statistics_alone() -> None:
     learner.observe(np.random.default_rng(0).standard_normal((10, 4)))
     before = {name: value.clone() for name, value in learner.model.normalizer.state_dict().items()}
     learner.act(np.ones((3, 4), np.float32), explore=True)
-    evaluate(learner, spaces, lambda: gym.make("CartPole-v1"), episodes=3, seed=0)
+    evaluate(bare_agent(learner, spaces), lambda: gym.make("CartPole-v1"), episodes=3, seed=0)
     assert all(torch.equal(before[name], value) for name, value in learner.model.normalizer.state_dict().items())
 
 

@@ -25,7 +25,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def plain(parts: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """No compiling: the figures do not matter here."""
-    monkeypatch.setattr("rl_training.runtime.preparing.resolve_compile", lambda config, device: "off")
+    monkeypatch.setattr("rl_training.runtime.auto_settings.resolve_compile", lambda config, device: "off")
 
 
 def test_every_work_is_a_valid_config(parts: ModuleType) -> None:

@@ -28,7 +28,8 @@ from rl_training.errors import CheckpointError, EnvError
 from rl_training.experiment.registry import get_spec
 from rl_training.playback.crash_replay import reproduce
 from rl_training.runtime.collector import Collector
-from rl_training.runtime.preparing import build_loop, training_envs
+from rl_training.runtime.run_envs import training_envs
+from rl_training.runtime.session import build_loop
 from rl_training.runtime.workflows import train
 from rl_training.storage.state_tree import state_hash
 from rl_training.telemetry.recorder import read_metrics
@@ -299,7 +300,7 @@ def test_a_vector_env_of_ones_own_that_raises_is_told_the_same_way(tmp_path: Pat
         agent.learn(200, show=False)
     path = Path(str(caught.value).split("reproduce ")[1])
     assert "OverflowError" in json.loads(path.read_text())["trace"]
-    with pytest.raises(CheckpointError, match="holds no actions"):
+    with pytest.raises(CheckpointError, match="the action history was too long"):
         reproduce(path)
 
 
@@ -356,8 +357,8 @@ def test_the_history_is_bounded_and_says_when_it_is_too_short() -> None:
 def test_what_is_no_crash_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     for text, complaint in (
-        ("{}", "no crash file"),
-        ('{"kind": "env failure", "actions": []}', "not a whole crash file"),
+        ("{}", "not the crash file of an env"),
+        ('{"kind": "env failure", "actions": []}', "not a complete crash file"),
     ):
         path.write_text(text)
         with pytest.raises(CheckpointError, match=complaint):

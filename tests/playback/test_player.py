@@ -21,7 +21,7 @@ from rl_training.experiment.registry import get_spec
 from rl_training.playback import player, video
 from rl_training.playback.player import has_display, record_episode, watch
 from rl_training.playback.video import open_writer
-from rl_training.runtime.agent import Agent, evaluate_agent
+from rl_training.runtime.agent import Agent
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def moving_square(step: int, size: tuple[int, int] = (60, 80)) -> np.ndarray:
 
 def test_gif_shows_the_episode_that_evaluation_plays(agent: Agent, tmp_path: Path) -> None:
     recording = record_episode(agent, tmp_path / "a.gif", episodes=2)
-    evaluated = evaluate_agent(agent, episodes=2)
+    evaluated = agent.evaluate(episodes=2)
     assert recording.returns == evaluated.returns and recording.lengths == evaluated.lengths
 
     frames, milliseconds = gif_frames(tmp_path / "a.gif")
@@ -161,7 +161,7 @@ def test_an_env_without_moving_pictures_is_refused_and_an_old_file_stays(agent: 
 
     with pytest.raises(EnvError, match="same picture at every step"):
         record_episode(agent, old, env=still)
-    with pytest.raises(EnvError, match="draws no pictures: it needs the render mode rgb_array"):
+    with pytest.raises(EnvError, match="draws no pictures: recording needs the render mode rgb_array"):
         record_episode(agent, old, env=StillEnv)
     assert [path.name for path in tmp_path.iterdir()] == ["a.gif"]
     assert old.read_bytes() == b"an earlier recording"
@@ -218,4 +218,4 @@ def test_watching_needs_a_display_and_draws_every_step(agent: Agent, monkeypatch
         watch(agent)
     monkeypatch.setattr(player, "has_display", lambda: True)
     watched = watch(agent, episodes=1)
-    assert watched.returns == evaluate_agent(agent, episodes=1).returns and watched.path is None
+    assert watched.returns == agent.evaluate(episodes=1).returns and watched.path is None

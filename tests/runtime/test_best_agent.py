@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rl_training.runtime import workflows
-from rl_training.runtime.evaluation import EvalResult
+from rl_training.runtime import session
+from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult
 from rl_training.runtime.workflows import TrainResult, agent_of, resume, train
 from rl_training.storage.checkpoints import best_checkpoint, list_checkpoints
 from rl_training.storage.state_tree import state_hash
@@ -39,7 +39,7 @@ def scripted_evaluations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float
     def evaluate(*arguments: Any, **options: Any) -> EvalResult:
         return EvalResult((returns.pop(0),), (1,))
 
-    monkeypatch.setattr(workflows, "evaluate", evaluate)
+    monkeypatch.setattr(session, "evaluate", evaluate)
     yield returns
 
 
@@ -103,10 +103,10 @@ def test_evaluations_during_a_run_have_seeds_of_their_own(tmp_path: Path, monkey
         seeds.append(seed)
         return EvalResult((0.0,), (1,))
 
-    monkeypatch.setattr(workflows, "evaluate", evaluate)
+    monkeypatch.setattr(session, "evaluate", evaluate)
     run(tmp_path, eval_every=40)
     assert len(set(seeds)) == 5
-    assert seeds[-1] == workflows.DEFAULT_SEED
+    assert seeds[-1] == DEFAULT_SEED
 
 
 def test_a_finished_run_that_is_resumed_again_keeps_one_best_agent(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import gymnasium as gym
 
 from rl_training.api import PPO
 from rl_training.config.loading import load_config
-from rl_training.runtime.run_saver import free_name
 from rl_training.runtime.workflows import resume
 from rl_training.storage.checkpoints import list_checkpoints, load_checkpoint
+from rl_training.storage.durable_files import free_name
 
 TINY: dict[str, Any] = {"hidden_sizes": (8,), "eval_episodes": 1, "num_steps": 10, "minibatch_size": 5}
 

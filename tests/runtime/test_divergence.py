@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -20,7 +21,9 @@ from rl_training.api import DQN, PPO, SAC
 from rl_training.config.loading import load_config
 from rl_training.errors import NumericalError
 from rl_training.experiment.registry import get_spec
-from rl_training.runtime.divergence import WATCHED, check_update
+from rl_training.runtime.divergence import WATCHED, check_metrics, check_update
+from rl_training.runtime.loops import Progress
+from rl_training.runtime.metric_window import MetricWindow
 from rl_training.runtime.workflows import resume
 from rl_training.storage.checkpoints import latest_checkpoint, list_checkpoints
 from rl_training.storage.tensor_files import read_arrays
@@ -74,7 +77,7 @@ def test_what_an_env_returns_stops_the_run_in_that_step_and_leaves_a_bundle(
         f"env {env} returned {article} {field} that is not finite, after env step 40: mend the env"
     )
     assert (error.field, error.env_index, error.env_step, error.exit_code) == (field, env, 40, 4)
-    folder = Path(str(error).split("what was found is in ")[1])
+    folder = Path(str(error).split("the evidence is in ")[1])
     arrays = read_arrays(folder / "batch.safetensors")
     found = arrays["next_obs" if field == "observation" else "rewards"]
     assert not np.isfinite(found[env]).any() and set(arrays) == {"obs", "actions", "rewards", "next_obs"}
@@ -125,7 +128,7 @@ def test_every_algorithm_reports_a_number_that_is_watched(algorithm: str, tmp_pa
 
 @pytest.mark.parametrize(
     ("what", "pattern"),
-    [("loss", r"loss is nan at env step \d+: .* in update 3;"), ("gradient", r"grad_norm is inf at .* in update 3;")],
+    [("loss", r"loss is nan at env step \d+, update 3: "), ("gradient", r"grad_norm is inf at .* update 3: ")],
 )
 def test_a_run_stops_in_the_update_that_broke_and_resumes_from_before(
     what: str, pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -160,12 +163,31 @@ def test_a_run_stops_in_the_update_that_broke_and_resumes_from_before(
         with pytest.raises(NumericalError, match=pattern) as caught:
             agent.learn(100, show=False)
     assert len(calls) == 3 and caught.value.field == what
-    folder = Path(str(caught.value).split("what was found is in ")[1])
+    folder = Path(str(caught.value).split("the evidence is in ")[1])
     assert read_arrays(folder / "batch.safetensors")["obs"].shape == (8, 4)
     assert json.loads((folder / "report.json").read_text())["updates"] == 3
     run = folder.parent.parent
     assert [int(re.findall(r"\d+", path.name)[0]) for path in list_checkpoints(run, "resume")] == [40, 20]
     assert resume(run, show=False).env_steps == 100
+
+
+@pytest.mark.parametrize(("name", "field"), [("loss", "loss"), ("grad_norm", "gradient"), ("entropy", "metric")])
+def test_an_update_and_a_metric_line_have_one_verdict_and_one_message(name: str, field: str) -> None:
+    result = UpdateResult({"explained_variance": torch.tensor(NAN), name: torch.tensor(INFINITE)})
+    window = MetricWindow()
+    window.add(Progress(40, 7, [result], []))
+    with pytest.raises(NumericalError) as of_line:
+        window.line()
+    if name in WATCHED:
+        with pytest.raises(NumericalError) as of_update:
+            check_update(result, None, SimpleNamespace(env_steps=40, updates=7))  # type: ignore[arg-type]
+        assert str(of_update.value) == str(of_line.value)
+    assert str(of_line.value).startswith(f"{name} is inf at env step 40, update 7: training has diverged")
+    assert (of_line.value.field, of_line.value.env_step, of_line.value.metrics[name]) == (field, 40, INFINITE)
+
+
+def test_explained_variance_may_be_undefined() -> None:
+    check_metrics({"explained_variance": NAN, "loss": 1.0}, 40, 7)
 
 
 def test_numbers_too_large_to_square_are_no_false_alarm() -> None:

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from bare_agent import bare_agent
 from endless_env import EndlessEnv
 from probe_suite import action_kinds, build_loop
 from rl_training.algorithms.common.learner import Action
@@ -86,7 +87,7 @@ def play(learner: Any, episodes: int, seed: int = 50, **options: Any) -> EvalRes
     env = SeededWalk()
     SeededWalk.made.clear()
     spaces = Spaces(env.observation_space, env.action_space)
-    return evaluate(learner, spaces, SeededWalk, episodes=episodes, seed=seed, **options)
+    return evaluate(bare_agent(learner, spaces), SeededWalk, episodes=episodes, seed=seed, **options)
 
 
 @pytest.mark.parametrize("side_by_side", [1, 3, 32])
@@ -159,7 +160,8 @@ def test_the_learner_is_told_whether_to_explore(deterministic: bool) -> None:
 
 def test_the_default_seed_is_the_documented_one() -> None:
     env = SeededWalk()
-    evaluate(SignLearner(), Spaces(env.observation_space, env.action_space), SeededWalk, episodes=1)  # type: ignore
+    agent = bare_agent(SignLearner(), Spaces(env.observation_space, env.action_space))
+    evaluate(agent, SeededWalk, episodes=1)
     assert SeededWalk.made[1].seeds == [DEFAULT_SEED] == [10_000]
 
 
@@ -185,7 +187,12 @@ def test_a_deterministic_evaluation_leaves_no_trace_in_the_learner(algo: str) ->
     learner = loop.learner
     before = state_hash(learner.state_dict())
     first, second = (
-        evaluate(learner, learner.spaces, lambda: MatchObservationProbe(continuous=continuous), episodes=20, seed=7)
+        evaluate(
+            bare_agent(learner, learner.spaces),
+            lambda: MatchObservationProbe(continuous=continuous),
+            episodes=20,
+            seed=7,
+        )
         for _ in range(2)
     )
     assert state_hash(learner.state_dict()) == before
@@ -202,8 +209,7 @@ def test_an_evaluation_on_the_real_env_is_the_sum_of_its_rewards() -> None:
 
     env = make_env("CartPole-v1")
     result = evaluate(
-        Still(),  # type: ignore[arg-type]
-        Spaces(env.observation_space, env.action_space),
+        bare_agent(Still(), Spaces(env.observation_space, env.action_space)),
         lambda: make_env("CartPole-v1"),
         episodes=3,
         seed=1,
@@ -223,4 +229,4 @@ def test_an_evaluation_can_be_stopped_in_the_middle() -> None:
     agent = PPO(EndlessEnv, hidden_sizes=(8,)).agent
     answers = iter([False, False, True])
     stopped = partial(next, answers)
-    assert evaluate(agent.learner, agent.spaces, EndlessEnv, episodes=1, stopped=stopped) is None
+    assert evaluate(agent, EndlessEnv, episodes=1, stopped=stopped) is None

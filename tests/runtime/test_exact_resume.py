@@ -12,7 +12,7 @@ import pytest
 
 from checkpoint_helpers import run_python
 from rl_training.experiment.registry import algorithm_names, get_config_class, get_spec
-from rl_training.runtime import workflows
+from rl_training.runtime import session
 from rl_training.runtime.evaluation import DEFAULT_SEED
 from rl_training.runtime.workflows import TrainResult, resume, train
 from rl_training.storage.checkpoints import latest_checkpoint, list_checkpoints, load_checkpoint
@@ -111,7 +111,7 @@ def test_a_run_that_died_in_its_last_evaluation_is_not_evaluated_twice_on_the_wa
 ) -> None:
     case = CASES["dqn, one env, a buffer that overflows"]  # evaluated at each of its checkpoints, the last one too
     whole = run(case, tmp_path / "whole")
-    real = workflows.evaluate
+    real = session.evaluate
 
     def die(*arguments: Any, seed: int, **options: Any) -> Any:
         if seed == DEFAULT_SEED:
@@ -119,7 +119,7 @@ def test_a_run_that_died_in_its_last_evaluation_is_not_evaluated_twice_on_the_wa
         return real(*arguments, seed=seed, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(workflows, "evaluate", die)
+        patch.setattr(session, "evaluate", die)
         with pytest.raises(KeyboardInterrupt):
             run(case, tmp_path / "died")
     again = resumed(case, tmp_path / "died" / "run")

@@ -38,5 +38,5 @@ def test_dqn_started_from_a_saved_agent_moves_its_target_again(tmp_path: Path) -
 def test_a_checkpoint_whose_parts_disagree_is_refused(tmp_path: Path) -> None:
     agent = PPO("CartPole-v1", output_dir=str(tmp_path), **TINY)
     agent.agent.config = load_config({"algo": "a2c", "env_id": "CartPole-v1"})
-    with pytest.raises(CheckpointError, match="says ppo, but its config is of a2c"):
+    with pytest.raises(CheckpointError, match="says ppo, but its config is for a2c"):
         evaluate_checkpoint(agent.save(tmp_path / "agent"), episodes=1)

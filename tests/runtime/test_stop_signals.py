@@ -76,7 +76,7 @@ def test_a_stuck_command_line_leaves_and_a_stuck_program_does_not(
 
     left: list[Any] = []
     monkeypatch.setattr(stop_signals.threading, "Timer", Timer)
-    monkeypatch.setattr(stop_signals, "_leave", lambda *arguments: left.append(arguments))
+    monkeypatch.setattr(stop_signals, "_exit", lambda *arguments: left.append(arguments))
     monkeypatch.setattr(stop_signals, "_may_exit", False)
     with StopSignals():
         os.kill(os.getpid(), signal.SIGTERM)

@@ -44,7 +44,7 @@ def test_a_disk_that_is_full_for_a_while_costs_checkpoints_and_not_one_line_of_m
         shaken = train(case.config(tmp_path / "shaken"), env=case.env, callback=trouble.callback)
     assert trouble.faults.failed > 5
     assert shaken.failed_saves >= 2 and shaken.summary()["failed_saves"] == shaken.failed_saves
-    assert "training goes on (failed saves: 1)" in capfd.readouterr().err
+    assert "training continues (failed saves: 1)" in capfd.readouterr().err
     lines = [line for line in read_metrics(shaken.run_dir) if line["kind"] == "train"]
     assert "failed_saves" not in lines[0] and lines[-1]["failed_saves"] == shaken.failed_saves
     assert metric_lines(shaken.run_dir) == metric_lines(whole.run_dir)

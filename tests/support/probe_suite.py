@@ -34,8 +34,8 @@ from rl_training.models.mlp_naf import MLPNAFModel
 from rl_training.models.mlp_ppg import MLPPPGModel
 from rl_training.models.mlp_q import MLPQNetwork
 from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
+from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.loops import Loop
-from rl_training.runtime.threads import limited_threads
 
 GAMMA = 0.8  # small, so that values far down a chain settle within a second
 BOTH_MODES = pytest.mark.parametrize(

@@ -28,13 +28,13 @@ LONGEST_PATH = 200
 
 def load_config(
     source: str | Path | Mapping[str, Any] | TrainConfig,
-    overrides: Mapping[str, Any] | Sequence[str] = (),
+    *overrides: Mapping[str, Any] | Sequence[str],
 ) -> TrainConfig:
-    """Load a config: `overrides` replace values of `source`, which replaces the defaults.
+    """Load a config: `overrides` replace values of `source`, which replaces the defaults. It is validated once.
 
     `source` is a packaged preset (`ppo/cartpole`), the path of a YAML file, a mapping or a `TrainConfig`.
-    `overrides` is a mapping with dotted or nested keys, or a sequence of `key=value` texts with YAML values.
-    Settings of the algorithm and of the model need no prefix: `gamma` means `algo_kwargs.gamma`.
+    Overrides apply in order. Each is a mapping with dotted or nested keys, or a sequence of `key=value` texts with
+    YAML values. Settings of the algorithm and of the model need no prefix: `gamma` means `algo_kwargs.gamma`.
 
     >>> config = load_config("ppo/cartpole", {"gamma": 0.97, "num_envs": 16})
     >>> config.env_id, config.algo_kwargs.gamma, config.num_envs
@@ -46,7 +46,7 @@ def load_config(
     """
     name, document = _read(source)
     data = _plain(document.data)
-    touched = _apply(data, _as_pairs(overrides))
+    touched = _apply(data, [pair for each in overrides for pair in _as_pairs(each)])
     try:
         return TrainConfig.model_validate(data)
     except ConfigError as error:

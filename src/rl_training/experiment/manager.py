@@ -1,4 +1,4 @@
-"""Runs as things to keep: start one from a config, find it again, look into it, go on with it."""
+"""The experiment manager: starts runs from configs, finds them again, inspects and resumes them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Overrides = Mapping[str, Any] | Sequence[str]
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run directory. Nothing is cached: each question is answered from the files as they are now."""
+    """One run directory. Nothing is cached: every property reads the files as they are now."""
 
     path: Path
-    result: TrainResult | None = field(default=None, repr=False, compare=False)  # of a run made in this process
+    result: TrainResult | None = field(default=None, repr=False, compare=False)  # if trained in this process
 
     @property
     def name(self) -> str:
@@ -38,7 +38,7 @@ class RunRecord:
 
     @property
     def status(self) -> str:
-        """running, finished, interrupted or failed; interrupted also when the process died without a word."""
+        """running, finished, interrupted or failed; a run whose process died counts as interrupted."""
         return run_status(self.path)
 
     @property
@@ -53,15 +53,15 @@ class RunRecord:
 
     @property
     def best(self) -> Path:
-        """The best agent that evaluation found."""
+        """The agent with the best evaluation."""
         return best_checkpoint(self.path).path
 
     def checkpoints(self) -> list[Path]:
-        """All of them, newest first."""
+        """All checkpoints, newest first."""
         return list_checkpoints(self.path)
 
     def metrics(self, kind: Literal["train", "eval"] | None = None) -> list[Line]:
-        """The lines of the metric stream; only those of training, or of evaluation, if asked for."""
+        """The lines of the metric stream, or only those of training or of evaluation."""
         return [line for line in read_metrics(self.path) if kind in (None, line.get("kind"))]
 
     def evaluate(self, which: Literal["latest", "best"] = "latest", **options: Any) -> EvalResult:
@@ -69,7 +69,7 @@ class RunRecord:
         return evaluate_checkpoint(self.best if which == "best" else self.latest, **options)
 
     def resume(self, total_timesteps: int | None = None, **options: Any) -> RunRecord:
-        """Go on from the newest good checkpoint, to a new total if given; options as in `workflows.resume`."""
+        """Continue from the newest good checkpoint, to a new total if given; options as in `workflows.resume`."""
         return RunRecord(self.path, resume(self.path, total_timesteps=total_timesteps, **options))
 
 
@@ -99,14 +99,14 @@ class ExperimentManager:
     def run(
         self, source: Source, overrides: Overrides = (), *, seeds: Sequence[int] | None = None, **options: Any
     ) -> RunRecord | list[RunRecord]:
-        """Train a preset, file, mapping or config under `output_dir`; with `seeds`, once for each, in order.
+        """Train a preset, file, mapping or config under `output_dir`; with `seeds`, once per seed, in order.
 
-        Options as in `workflows.train`. All configs are checked before the first run starts.
+        Options as in `workflows.train`. All configs are validated before the first run starts.
         """
-        config = load_config(load_config(source, overrides), {"output_dir": str(self.output_dir)})
+        here = {"output_dir": str(self.output_dir)}
         if seeds is None:
-            return self._run(config, options)
-        configs = [load_config(config, {"seed": seed}) for seed in seeds]
+            return self._run(load_config(source, overrides, here), options)
+        configs = [load_config(source, overrides, {**here, "seed": seed}) for seed in seeds]
         return [self._run(config, options) for config in configs]
 
     def runs(self) -> list[RunRecord]:
@@ -120,7 +120,7 @@ class ExperimentManager:
             name = names[0]
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1) or names[:1]
-            hint = f"did you mean {close[0]!r}?" if close else "there is no run yet"
+            hint = f"did you mean {close[0]!r}?" if close else "it has no runs yet"
             raise CheckpointError(f"{self.output_dir}: no run {name!r}, {hint}")
         return RunRecord(self.output_dir / name)
 

@@ -1,4 +1,4 @@
-"""A crash file, played again: the same env, the same seed, the same actions, in this one process."""
+"""Crash replay: repeats a crash file in this process, with the same environment, seed and recorded actions."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import numpy as np
 from rl_training.envs.env_runner import EnvRunner, set_random_state
 from rl_training.envs.factory import make_env
 from rl_training.envs.failures import EnvFailed, EnvFailure, reason_of, trace_of
-from rl_training.errors import CheckpointError, EnvError
-from rl_training.runtime.agent import CALLABLE_PREFIX
+from rl_training.errors import CheckpointError
 from rl_training.runtime.crash_reports import ENV_FAILURE
+from rl_training.runtime.run_envs import require_env
 from rl_training.storage.durable_files import read_json
 
 
 @dataclass(frozen=True)
 class CrashFile:
-    """What `reproduce` reads of one."""
+    """The part of a crash file that `reproduce` needs."""
 
     env_id: str
     env_kwargs: dict[str, Any]
@@ -34,9 +34,9 @@ class CrashFile:
 def read_crash_file(path: str | Path) -> CrashFile:
     document = read_json(Path(path))
     if not isinstance(document, dict) or document.get("kind") != ENV_FAILURE:
-        raise CheckpointError(f"{path}: is no crash file of an env; they are in the crash folder of a run")
+        raise CheckpointError(f"{path}: not the crash file of an env; look in runs/<name>/crash/")
     if document.get("actions") is None:
-        raise CheckpointError(f"{path}: holds no actions, the way to the failure was too long or belongs to many envs")
+        raise CheckpointError(f"{path}: cannot be replayed, the action history was too long or spans several envs")
     try:
         return CrashFile(
             str(document["env_id"]),
@@ -47,30 +47,29 @@ def read_crash_file(path: str | Path) -> CrashFile:
             str(document["reason"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: is not a whole crash file: {type(error).__name__} {error}") from None
+        raise CheckpointError(f"{path}: not a complete crash file: {type(error).__name__} {error}") from None
 
 
 def reproduce(path: str | Path, env: Callable[..., gym.Env[Any, Any]] | None = None) -> int:
-    """Step through a crash file; EnvFailed, with the env's own exception as its cause, if it fails again.
+    """Repeat a crash file; EnvFailed, with the environment's own exception as its cause, if it fails again.
 
-    An env that ends or stops its process does so with this one. Returns the number of steps when nothing failed.
+    An environment that ends its process ends this one. Returns the number of steps if nothing failed.
     """
     crash = read_crash_file(path)
-    if env is None and crash.env_id.startswith(CALLABLE_PREFIX):
-        name = crash.env_id.removeprefix(CALLABLE_PREFIX)
-        raise EnvError(f"the env was the Python object {name}: call rl_training.playback.crash_replay.reproduce")
-    made = make_env(env or crash.env_id, {} if env is not None else crash.env_kwargs)
+    if env is None:
+        require_env(crash.env_id)
+    replayed = make_env(env or crash.env_id, {} if env is not None else crash.env_kwargs)
     call, number, action = "reset", 0, None
     try:
-        runner = EnvRunner(made)
+        runner = EnvRunner(replayed)
         runner.reset(crash.seed)
         if crash.random_state is not None:
-            set_random_state(made, crash.random_state)
+            set_random_state(replayed, crash.random_state)
             runner.reset()
         call = "step"
-        for given in crash.actions:
+        for recorded in crash.actions:
             number += 1
-            action = np.asarray(given, made.action_space.dtype)[()]
+            action = np.asarray(recorded, replayed.action_space.dtype)[()]
             runner.step(action)
     except (Exception, SystemExit) as error:
         failure = EnvFailure(
@@ -83,5 +82,5 @@ def reproduce(path: str | Path, env: Callable[..., gym.Env[Any, Any]] | None = N
             remark=f" (action {number} of {len(crash.actions)} in the file)" if number else "",
         )
         raise EnvFailed(failure) from error
-    made.close()
+    replayed.close()
     return len(crash.actions)

@@ -1,4 +1,4 @@
-"""Writing moving pictures: GIFs that stay small, MP4s. Libraries of the `video` extra are imported here only."""
+"""Video files: small GIFs, and MP4s. Only this module imports the libraries of the `video` extra."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 MOST_GIF_PICTURES = 300
 MOST_GIF_BYTES = 5_000_000
 LONGEST_SIDE = 480
-# Viewers take delays below 2/100 s for a mistake and slow the GIF down to a tenth of its speed.
+# Viewers treat delays below 2/100 s as an error and show the GIF at a tenth of its speed.
 MOST_GIF_RATE = 34.0
-# Slower than this it is a slide show; a longer recording is played faster instead.
+# A slower GIF is a slide show: a longer recording is played faster instead.
 LEAST_GIF_RATE = 10.0
 LAST_PICTURE_SECONDS = 1.0
-COLOUR_SAMPLES = 16
-COLOUR_LEVELS = 31
+COLOR_SAMPLES = 16
+COLOR_LEVELS = 31
 
 
 class Writer(ABC):
-    """Takes pictures of equal size, [height, width, 3] uint8, and knows whether anything moves in them."""
+    """Takes pictures of equal size, [height, width, 3] uint8, and knows whether they differ."""
 
     def __init__(self, path: Path, fps: float):
         self.path, self.fps = path, fps
@@ -55,20 +55,20 @@ class Writer(ABC):
 
     @abstractmethod
     def abandon(self) -> None:
-        """Let go of what is open; the file is thrown away."""
+        """Release all resources; the file is discarded."""
 
 
 @contextlib.contextmanager
 def open_writer(path: Path, fps: float) -> Iterator[Writer]:
-    """A writer by the suffix of `path`; the file takes its name only when the block ends well."""
+    """A writer for the suffix of `path`; the file gets its name only if the block ends without an error."""
     kinds: dict[str, type[Writer]] = {".gif": GifWriter, ".mp4": Mp4Writer}
     kind = kinds.get(path.suffix.lower())
     if kind is None:
-        raise ConfigError(f"{path}: only .gif and .mp4 can be written, name the file accordingly")
+        raise ConfigError(f"{path}: only .gif and .mp4 can be written, use one of these suffixes")
     temporary = path.with_name(f".{path.stem}.partial{path.suffix.lower()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Found out before anything is played, not after minutes of it.
+        # A path that cannot be written fails before anything is played.
         temporary.write_bytes(b"")
         writer = kind(temporary, fps)
         try:
@@ -86,7 +86,7 @@ def open_writer(path: Path, fps: float) -> Iterator[Writer]:
 
 
 class GifWriter(Writer):
-    """Keeps every n-th picture, n doubling as the recording grows, so that memory and file stay small."""
+    """Keeps every n-th picture; n doubles as the recording grows, so memory and file stay small."""
 
     def __init__(self, path: Path, fps: float):
         super().__init__(path, fps)
@@ -106,10 +106,10 @@ class GifWriter(Writer):
         self._seen += 1
 
     def finish(self) -> None:
-        assert self._last is not None, "there are no pictures"
+        assert self._last is not None, "no picture was added"
         pictures = self._kept
         if (self._seen - 1) % self._stride:
-            # How an episode ends is what one wants to see.
+            # The end of an episode is the most interesting part.
             pictures = [*pictures, _shrunk(self._last)]
         seconds = min(self._stride / self.fps, max(1 / LEAST_GIF_RATE, 1 / self.fps))
         self.speed = self._stride / self.fps / seconds
@@ -117,8 +117,8 @@ class GifWriter(Writer):
         milliseconds[-1] = round(LAST_PICTURE_SECONDS * 1000)
         while True:
             _save_gif(pictures, milliseconds, self.path)
-            with _import_pillow().open(self.path) as written:
-                self.pictures = written.n_frames  # equal neighbours have become one
+            with _import_pillow().open(self.path) as gif:
+                self.pictures = gif.n_frames  # equal neighbors are merged
             size, side = self.path.stat().st_size, max(pictures[0].size)
             if size <= MOST_GIF_BYTES or side <= 64:
                 return
@@ -130,7 +130,7 @@ class GifWriter(Writer):
 
 
 class Mp4Writer(Writer):
-    """Every picture, handed to ffmpeg as it comes."""
+    """Passes every picture to ffmpeg as it comes."""
 
     def __init__(self, path: Path, fps: float):
         super().__init__(path, fps)
@@ -144,7 +144,7 @@ class Mp4Writer(Writer):
         self._process: Any = None
 
     def _add(self, picture: np.ndarray) -> None:
-        # Video players want colour at half the resolution, which needs even sides.
+        # Video players expect color at half the resolution, which needs even sides.
         height, width = (side // 2 * 2 for side in picture.shape[:2])
         if self._process is None:
             self._process = self._ffmpeg.write_frames(
@@ -186,18 +186,18 @@ def _fitted(picture: Image, longest_side: int) -> Image:
 
 
 def _save_gif(pictures: list[Image], milliseconds: list[int], path: Path) -> None:
-    """One palette for all: with one each, still areas would flicker and could not be left out as unchanged."""
+    """All pictures share one palette: with one each, still areas would flicker and could not be left out."""
     image = _import_pillow()
-    # Antialiasing makes many near-whites, and a white background would be drawn as one of them.
-    levels = [round(round(value * COLOUR_LEVELS / 255) * 255 / COLOUR_LEVELS) for value in range(256)] * 3
+    # Antialiasing makes many near-whites, and a white background would become one of them.
+    levels = [round(round(value * COLOR_LEVELS / 255) * 255 / COLOR_LEVELS) for value in range(256)] * 3
     pictures = [picture.point(levels) for picture in pictures]
-    step = max(1, len(pictures) // COLOUR_SAMPLES)
+    step = max(1, len(pictures) // COLOR_SAMPLES)
     samples = pictures[::step]
     width, height = pictures[0].size
-    together = image.new("RGB", (width, height * len(samples)))
+    stacked = image.new("RGB", (width, height * len(samples)))
     for row, sample in enumerate(samples):
-        together.paste(sample, (0, row * height))
-    palette = together.quantize(256, method=image.Quantize.MEDIANCUT, dither=image.Dither.NONE)
+        stacked.paste(sample, (0, row * height))
+    palette = stacked.quantize(256, method=image.Quantize.MEDIANCUT, dither=image.Dither.NONE)
     indexed = [picture.quantize(palette=palette, dither=image.Dither.NONE) for picture in pictures]
     indexed[0].save(
         path, format="GIF", save_all=True, append_images=indexed[1:], duration=milliseconds, loop=0, optimize=False

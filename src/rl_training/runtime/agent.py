@@ -1,9 +1,10 @@
-"""An agent: a learner with the spaces and the config it was made for, ready to act on raw observations."""
+"""An agent: a learner with the spaces and the config that it was built for. It acts on raw observations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -15,77 +16,137 @@ from rl_training.algorithms.common.streams import Streams
 from rl_training.config.algorithm_table import get_learner
 from rl_training.config.pixels import kept_for_another_env
 from rl_training.config.train_config import TrainConfig
-from rl_training.envs.factory import make_env
+from rl_training.envs.factory import EnvMaker, make_env
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import CheckpointError, ConfigError, EnvError, RLTrainingError
+from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
+from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
+from rl_training.runtime.run_envs import require_env
 from rl_training.storage.checkpoints import Checkpoint
 from rl_training.text import one_line
-
-CALLABLE_PREFIX = "callable:"
 
 
 @dataclass
 class Agent:
+    """`act` is the one way to play an agent: evaluation, playback and `predict` all go through it."""
+
     learner: Learner
     spaces: Spaces
     config: TrainConfig
 
-    def env_maker(self, env: str | Callable[[], gym.Env[Any, Any]] | None = None) -> Callable[[], gym.Env[Any, Any]]:
-        """Makes single envs for evaluation and play: the run's own, or another one with the same spaces."""
-        source = self.config.env_id if env is None else env
-        if isinstance(source, str) and source.startswith(CALLABLE_PREFIX):
-            raise EnvError(
-                f"{source.removeprefix(CALLABLE_PREFIX)} was given as a Python object and cannot be made again "
-                f"from its name: pass env="
+    @classmethod
+    def load(cls, checkpoint: Checkpoint) -> Agent:
+        """Rebuild the agent from the content of a checkpoint alone; no environment is needed."""
+        config = stored_config(checkpoint)
+        if config.device == "cuda" and not torch.cuda.is_available():
+            config = config.model_copy(update={"device": "cpu"})
+        try:
+            spaces = Spaces.from_json(checkpoint.state["spaces"])
+            learner: Learner = get_learner(checkpoint.algorithm)(spaces, config, Streams(config.seed))
+            restore_learner(learner, checkpoint)
+            # Exploration schedules read it: an agent that samples actions explores as it did when it was saved.
+            learner.env_steps = checkpoint.env_steps
+        except RLTrainingError:
+            raise
+        except Exception as error:  # a forged file can lead to anything
+            raise CheckpointError(
+                f"{checkpoint.path}: does not fit {checkpoint.algorithm}: {one_line(error) or type(error).__name__}"
+            ) from None
+        return cls(learner, spaces, config)
+
+    def act(
+        self,
+        observations: Any,
+        memory: Any = None,
+        episode_starts: np.ndarray | None = None,
+        deterministic: bool = True,
+    ) -> tuple[np.ndarray, Any]:
+        """Actions for a batch of raw observations, in the units of the environment, and the next memory.
+
+        `memory` is what the call before returned, None for the first one. Rows with `episode_starts` begin with an
+        empty memory. Algorithms without memory ignore both and return None.
+        """
+        return self._act(self._encode(observations), memory, episode_starts, deterministic)
+
+    def predict(
+        self,
+        observation: Any,
+        *,
+        deterministic: bool = True,
+        state: Any = None,
+        episode_start: np.ndarray | None = None,
+    ) -> tuple[Any, Any]:
+        """`act` for one raw observation or a batch of them."""
+        batched = self.spaces.is_batched(observation)
+        encoded = self._encode(observation if batched else [observation])
+        starts = None if episode_start is None else np.asarray(episode_start, bool)
+        if starts is not None and starts.shape not in ((), (1,), (len(encoded),)):
+            raise ConfigError(
+                f"episode_start: shape {starts.shape} is not valid for {len(encoded)} observations, expected true, "
+                f"false, or one of them for each"
             )
-        return lambda: make_env(source, self.env_kwargs(env))
+        starts = None if starts is None else np.broadcast_to(starts, len(encoded))
+        actions, memory = self._act(encoded, state, starts, deterministic)
+        return (actions if batched else actions[0]), memory
 
-    def env_kwargs(self, env: Any = None) -> dict[str, Any]:
-        """Keywords for the run's own env, for another id, or for a callable, which has its own already."""
-        if env is None:
-            return self.config.evaluation_kwargs
-        return kept_for_another_env(self.config.evaluation_kwargs) if isinstance(env, str) else {}
+    def predict_episode(self, observations: Any, *, deterministic: bool = True) -> np.ndarray:
+        """Actions for the raw observations of one episode, in their order; the memory is carried along."""
+        actions, memory = [], None
+        for step, row in enumerate(self.spaces.encode(observations)):
+            action, memory = self._act(np.ascontiguousarray(row[None]), memory, np.array([step == 0]), deterministic)
+            actions.append(action[0])
+        return np.stack(actions)
 
+    def evaluate(
+        self,
+        *,
+        episodes: int = 10,
+        seed: int = DEFAULT_SEED,
+        deterministic: bool = True,
+        env: str | EnvMaker | None = None,
+    ) -> EvalResult:
+        """Play whole episodes on one thread; episode i is reset with `seed` + i."""
+        with limited_threads(1):
+            result = evaluate(self, self.env_maker(env), episodes=episodes, seed=seed, deterministic=deterministic)
+        assert result is not None  # only `stopped` cuts an evaluation short
+        return result
 
-def keywords_for_another_env(config: TrainConfig) -> dict[str, dict[str, Any]]:
-    """The settings of `config` that have to change with its env id."""
-    return {name: kept_for_another_env(getattr(config, name)) for name in ("env_kwargs", "eval_env_kwargs")}
+    def env_maker(
+        self, env: str | EnvMaker | None = None, *, render_mode: str | None = None
+    ) -> Callable[[], gym.Env[Any, Any]]:
+        """Makes single environments for evaluation and play: the run's own, or `env` with the same spaces."""
+        source = self.config.env_id if env is None else env
+        env_kwargs: dict[str, Any] = {}  # a callable has its own
+        if isinstance(source, str):
+            require_env(source)
+            stored = self.config.evaluation_kwargs
+            env_kwargs = stored if env is None else kept_for_another_env(stored)
+        return partial(make_env, source, env_kwargs, render_mode=render_mode)
 
+    def _encode(self, observations: Any) -> np.ndarray:
+        # The memory layout of the caller's array must not decide about the last bits of a product.
+        return np.ascontiguousarray(self.spaces.encode(observations))
 
-def load_agent(checkpoint: Checkpoint) -> Agent:
-    """Rebuild the learner from what the checkpoint holds. Needs no env and no second file."""
-    config = stored_config(checkpoint)
-    if config.device == "cuda" and not torch.cuda.is_available():
-        config = config.model_copy(update={"device": "cpu"})
-    try:
-        spaces = Spaces.from_json(checkpoint.state["spaces"])
-        learner = get_learner(checkpoint.algorithm)(spaces, config, Streams(config.seed))
-        restore_learner(learner, checkpoint)
-        # Exploration schedules go by it: an agent asked for random actions explores as it did when it was saved.
-        learner.env_steps = checkpoint.env_steps
-    except RLTrainingError:
-        raise
-    except Exception as error:  # whatever a forged file may lead to
-        raise CheckpointError(
-            f"{checkpoint.path}: does not fit {checkpoint.algorithm}: {one_line(error) or type(error).__name__}"
-        ) from None
-    return Agent(learner, spaces, config)
+    def _act(
+        self, encoded: np.ndarray, memory: Any, episode_starts: np.ndarray | None, deterministic: bool
+    ) -> tuple[np.ndarray, Any]:
+        action = self.learner.act(encoded, explore=not deterministic, episode_starts=episode_starts, memory=memory)
+        return self.spaces.to_env_actions(action.actions), action.memory
 
 
 def stored_config(checkpoint: Checkpoint) -> TrainConfig:
-    """The config that a checkpoint was made with; what does not fit is the checkpoint's fault, not the user's."""
+    """The config of a checkpoint. If it is not valid, that is the checkpoint's fault, not the user's."""
     try:
         config = TrainConfig.model_validate(checkpoint.config)
     except ConfigError as error:
         raise CheckpointError(f"{checkpoint.path}: its config is not valid here: {error}") from None
     if config.algo != checkpoint.algorithm:
-        raise CheckpointError(f"{checkpoint.path}: says {checkpoint.algorithm}, but its config is of {config.algo}")
+        raise CheckpointError(f"{checkpoint.path}: says {checkpoint.algorithm}, but its config is for {config.algo}")
     return config
 
 
 def restore_learner(learner: Learner, checkpoint: Checkpoint) -> None:
-    """Load a learner's state; a model of another shape is one clear line."""
+    """Load the state of a learner; a model of another shape is one clear line."""
     try:
         check_dtypes(checkpoint.state["learner"], learner.state_dict())
         learner.load_state_dict(checkpoint.state["learner"])
@@ -97,61 +158,9 @@ def restore_learner(learner: Learner, checkpoint: Checkpoint) -> None:
 
 
 def check_dtypes(saved: Any, current: Any, path: str = "learner") -> None:
-    """ValueError where an array has another type than it should: copying would convert it without a word."""
+    """ValueError where an array has another type than it should: copying would convert it silently."""
     if isinstance(current, Mapping) and isinstance(saved, Mapping):
         for name in current.keys() & saved.keys():
             check_dtypes(saved[name], current[name], f"{path}.{name}")
     elif hasattr(current, "dtype") and getattr(saved, "dtype", None) != current.dtype:
-        raise ValueError(f"{path} is {getattr(saved, 'dtype', 'no array')}, it should be {current.dtype}")
-
-
-def evaluate_agent(
-    agent: Agent,
-    *,
-    episodes: int = 10,
-    seed: int = DEFAULT_SEED,
-    deterministic: bool = True,
-    env: str | Callable[[], gym.Env[Any, Any]] | None = None,
-) -> EvalResult:
-    maker = agent.env_maker(env)
-    result = evaluate(agent.learner, agent.spaces, maker, episodes=episodes, seed=seed, deterministic=deterministic)
-    assert result is not None  # nobody stopped it
-    return result
-
-
-def predict(
-    agent: Agent,
-    observation: Any,
-    *,
-    deterministic: bool = True,
-    state: Any = None,
-    episode_start: np.ndarray | None = None,
-) -> tuple[Any, Any]:
-    """Actions in the env's own units for one raw observation or a batch of them, and the next memory."""
-    batched = agent.spaces.is_batched(observation)
-    encoded = np.ascontiguousarray(agent.spaces.encode(observation if batched else [observation]))
-    starts = None if episode_start is None else np.asarray(episode_start, bool)
-    if starts is not None and starts.shape not in ((), (1,), (len(encoded),)):
-        raise ConfigError(
-            f"episode_start: shape {starts.shape} is not valid for {len(encoded)} observations, expected true, false, "
-            f"or one of them for each"
-        )
-    starts = None if starts is None else np.broadcast_to(starts, len(encoded))
-    action = agent.learner.act(encoded, explore=not deterministic, episode_starts=starts, memory=state)
-    env_actions = agent.spaces.to_env_actions(action.actions)
-    return (env_actions if batched else env_actions[0]), action.memory
-
-
-def predict_episode(agent: Agent, observations: Any, *, deterministic: bool = True) -> np.ndarray:
-    """Actions for raw observations that follow each other, from the first of an episode; memory is carried along."""
-    encoded, actions, memory = agent.spaces.encode(observations), [], None
-    for step, row in enumerate(encoded):
-        action = agent.learner.act(
-            np.ascontiguousarray(row[None]),
-            explore=not deterministic,
-            episode_starts=np.array([step == 0]),
-            memory=memory,
-        )
-        memory = action.memory
-        actions.append(agent.spaces.to_env_actions(action.actions)[0])
-    return np.stack(actions)
+        raise ValueError(f"{path} is {getattr(saved, 'dtype', 'not an array')}, it should be {current.dtype}")

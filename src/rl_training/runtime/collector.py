@@ -210,6 +210,12 @@ class Collector:
         """Env steps of the run up to now, counted as they are made."""
         return self.reset_at + self._vector_steps * self.num_envs - self._no_transitions
 
+    @property
+    def failures(self) -> list[EnvFailure]:
+        """Failures that the environments have survived so far; the list grows with them."""
+        failures: list[EnvFailure] = getattr(self.envs.unwrapped, "failures", [])
+        return failures
+
     def _locate(self, error: RLTrainingError) -> None:
         if isinstance(error, EnvFailed):
             error.locate(self.env_step)

@@ -1,7 +1,7 @@
-"""What a run leaves in its `crash/` when an env fails, or when numbers stop being numbers: enough to see it again.
+"""Crash reports: what a run writes to its `crash/` folder when an environment fails or numbers stop being finite.
 
-An env's failure is a JSON file with all that `rl-training reproduce` needs. Of NaN and infinity there is a folder with
-the batch they were found in (safetensors), its statistics and the config. Nothing in here is ever pickled.
+The failure of an environment is a JSON file with everything that `rl-training reproduce` needs. NaN and infinity get a
+folder with the batch they were found in (safetensors), its statistics and the config. Nothing in here is ever pickled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.failures import EnvFailed, EnvFailure
 from rl_training.errors import NumericalError
 from rl_training.runtime.loops import Loop
-from rl_training.storage.durable_files import atomic_write_text
+from rl_training.storage.durable_files import atomic_write_text, free_name
 from rl_training.storage.tensor_files import write_arrays
 from rl_training.telemetry.metric_lines import clean_line
 
@@ -31,42 +31,46 @@ ENV_FAILURE = "env failure"
 
 
 class CrashReports:
-    """Writes what happened, and counts it. A disk that takes no more must not hide the failure itself."""
+    """Writes and counts failures. A full disk must not hide the failure itself."""
 
-    def __init__(self, run_dir: Path, config: TrainConfig, loop: Loop):
-        self.folder, self.config, self.loop = run_dir / "crash", config, loop
-        self._survived: list[EnvFailure] = getattr(loop.collector.envs.unwrapped, "failures", [])
-        self._told = 0
+    def __init__(self, run_dir: Path, config: TrainConfig, loop: Loop, note: Callable[[str], None]):
+        self.folder, self.config, self.loop, self.note = run_dir / "crash", config, loop, note
+        self._survived = loop.collector.failures
+        self._reported = 0
 
-    def look(self, note: Callable[[str], None]) -> None:
-        """Report env failures that the run has survived since the last look."""
-        if len(self._survived) == self._told:
-            return
-        for failure in self._survived[self._told :]:
-            self._told += 1
-            failure = dataclasses.replace(failure, env_step=self.loop.collector.reset_at + failure.steps_before)
-            path = self._write_failure(failure)
-            note(f"replaced an env: {failure}" + (f" ({path})" if path else ""))
+    def report_survived(self) -> None:
+        """Report the env failures that the run has survived since the last call."""
+        if len(self._survived) > self._reported:
+            for failure, path in self._write_survived():
+                self.note(f"replaced an env: {failure}" + (f" ({path})" if path else ""))
 
     def counts(self) -> dict[str, int]:
-        """For the line of metrics; nothing as long as nothing has failed."""
+        """For the metric line; empty as long as nothing has failed."""
         if not self._survived:
             return {}
         timeouts = sum(failure.timed_out for failure in self._survived)
         return {"env_restarts": len(self._survived), "env_timeouts": timeouts}
 
     def keep(self, error: BaseException) -> None:
-        """Write down what ends the run, and name the place in its message."""
-        self.look(lambda text: None)  # what was survived before, in the same rollout
-        path, what = None, ""
+        """Write the report of the error that ends the run, and add its place to the message."""
+        self._write_survived()  # of the same rollout; the display is left to the error
+        path, hint = None, ""
         if isinstance(error, EnvFailed):
             path = self._write_failure(error.failure)
-            what = f"; see it again with: rl-training reproduce {path}"
+            hint = f"; replay it with: rl-training reproduce {path}"
         elif isinstance(error, NumericalError):
             path = self._write_bundle(error)
-            what = f"; what was found is in {path}"
+            hint = f"; the evidence is in {path}"
         if path is not None:
-            error.args = (f"{error}{what}",)
+            error.args = (f"{error}{hint}",)
+
+    def _write_survived(self) -> list[tuple[EnvFailure, Path | None]]:
+        written = []
+        for failure in self._survived[self._reported :]:
+            self._reported += 1
+            failure = dataclasses.replace(failure, env_step=self.loop.collector.reset_at + failure.steps_before)
+            written.append((failure, self._write_failure(failure)))
+        return written
 
     def _write_failure(self, failure: EnvFailure) -> Path | None:
         document = {
@@ -82,7 +86,7 @@ class CrashReports:
             who = "evaluation"
         step = self.loop.env_steps if failure.env_step is None else failure.env_step
         with contextlib.suppress(OSError, TypeError, ValueError):
-            path = self._new(f"{who}-step-{step}", ".json")
+            path = self._new_path(f"{who}-step-{step}", ".json")
             atomic_write_text(path, json.dumps(document, default=str, allow_nan=False) + "\n")
             return path
         return None
@@ -102,7 +106,7 @@ class CrashReports:
             "arrays": {name: _statistics(array) for name, array in arrays.items()},
         }
         with contextlib.suppress(OSError, TypeError, ValueError):
-            path = self._new(f"numbers-step-{error.env_step or 0}")
+            path = self._new_path(f"numbers-step-{error.env_step or 0}")
             path.mkdir()
             atomic_write_text(path / "report.json", json.dumps(document, indent=1) + "\n")
             save_config(self.config, path / "config.yaml")
@@ -110,11 +114,10 @@ class CrashReports:
             return path
         return None
 
-    def _new(self, name: str, suffix: str = "") -> Path:
-        """A name in `crash/` that is free: a resumed run may fail at the same step again."""
+    def _new_path(self, name: str, suffix: str = "") -> Path:
+        """A free name in `crash/`: a resumed run may fail at the same step again."""
         self.folder.mkdir(exist_ok=True)
-        names = (f"{name}{suffix}" if number == 1 else f"{name}-{number}{suffix}" for number in range(1, 10**6))
-        return next(self.folder / each for each in names if not (self.folder / each).exists())
+        return free_name(self.folder / name, suffix=suffix)
 
 
 def _arrays(evidence: Any, prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:

@@ -1,18 +1,19 @@
-"""Evaluation: full episodes on envs of their own, with raw returns and no effect on training."""
+"""Evaluation: whole episodes on separate environments, with raw returns and no effect on training."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 
-from rl_training.algorithms.common.learner import Learner
 from rl_training.envs.env_runner import WatchedEnv
-from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError
+
+if TYPE_CHECKING:
+    from rl_training.runtime.agent import Agent
 
 DEFAULT_SEED = 10_000
 MOST_ENVS_AT_ONCE = 32
@@ -39,8 +40,7 @@ class EvalResult:
 
 
 def evaluate(
-    learner: Learner,
-    spaces: Spaces,
+    agent: Agent,
     make_env: Callable[[], gym.Env[Any, Any]],
     *,
     episodes: int,
@@ -48,30 +48,27 @@ def evaluate(
     deterministic: bool = True,
     stopped: Callable[[], bool] = lambda: False,
 ) -> EvalResult | None:
-    """Play `episodes` episodes; episode i is reset with `seed` + i. None when `stopped` said so before the end.
+    """Play `episodes` episodes; episode i is reset with `seed` + i. None if `stopped` cut them short.
 
-    Several envs run side by side so that acting is batched. A slot that runs out of episodes stays where it is
-    and is ignored: rows keep their place, which is what a recurrent policy needs.
+    Several environments run side by side so that acting is batched. A slot without further episodes keeps its last
+    observation and is ignored: rows keep their place, as the memory of a recurrent policy requires.
     """
     envs = [WatchedEnv(make_env()) for _ in range(min(episodes, MOST_ENVS_AT_ONCE))]
     try:
         returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
-        playing = list(range(len(envs)))  # the episode each slot plays; -1 when it has none left
+        playing = list(range(len(envs)))  # the episode of each slot; -1 if none is left
         observations = [env.reset(seed + i)[0] for i, env in enumerate(envs)]
-        following = len(envs)
+        next_episode = len(envs)
         starts, memory = np.ones(len(envs), bool), None
         while any(episode >= 0 for episode in playing):
             if stopped():
                 return None
-            action = learner.act(
-                spaces.encode(observations), explore=not deterministic, episode_starts=starts, memory=memory
-            )
-            memory, starts = action.memory, np.zeros(len(envs), bool)
-            env_actions = spaces.to_env_actions(action.actions)
+            actions, memory = agent.act(observations, memory, starts, deterministic)
+            starts = np.zeros(len(envs), bool)
             for slot, episode in enumerate(playing):
                 if episode < 0:
                     continue
-                observations[slot], reward, terminated, truncated, _ = envs[slot].step(env_actions[slot])
+                observations[slot], reward, terminated, truncated, _ = envs[slot].step(actions[slot])
                 returns[episode] += float(reward)
                 lengths[episode] += 1
                 if lengths[episode] >= LONGEST_EPISODE and not (terminated or truncated):
@@ -80,8 +77,8 @@ def evaluate(
                         f"limit (gymnasium.wrappers.TimeLimit, or max_episode_steps where it is registered)"
                     )
                 if terminated or truncated:
-                    playing[slot] = following if following < episodes else -1
-                    following += 1
+                    playing[slot] = next_episode if next_episode < episodes else -1
+                    next_episode += 1
                     starts[slot] = True
                     if playing[slot] >= 0:
                         observations[slot], _ = envs[slot].reset(seed + playing[slot])

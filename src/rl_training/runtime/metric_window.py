@@ -1,21 +1,19 @@
-"""What happened since the last line of metrics, and the running statistics of episodes."""
+"""The metric window: everything since the last metric line, and the running statistics of episodes."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import Any
 
-import torch
-
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
-from rl_training.errors import NumericalError
+from rl_training.runtime.divergence import check_metrics
 from rl_training.runtime.loops import Progress
 
 RECENT_EPISODES = 100
 
 
 class MetricWindow:
-    """Collects progress and turns it into one line. Numbers leave torch here, once per line."""
+    """Collects progress and turns it into one metric line. Numbers leave torch here, once per line."""
 
     def __init__(self) -> None:
         self.episodes = 0
@@ -51,16 +49,11 @@ class MetricWindow:
         return line | metrics
 
     def check(self) -> dict[str, float]:
-        """Metrics since the last line; NumericalError if one is not a number. Takes nothing out of the window."""
+        """Mean metrics since the last line; NumericalError if training has diverged. The window stays as it is."""
         metrics = {name: float(value) for name, value in mean_metrics(self._history).items()}
-        for name, value in metrics.items():
-            # Explained variance does not exist when all returns are equal; every other metric has to be a number.
-            if name != "explained_variance" and not torch.isfinite(torch.tensor(value)):
-                assert self._progress is not None
-                raise NumericalError(
-                    f"{name} is {value} at env step {self._progress.env_steps}: training has diverged; lower the "
-                    f"learning rate or clip gradients (max_grad_norm), then resume from the last checkpoint"
-                )
+        if metrics:
+            assert self._progress is not None
+            check_metrics(metrics, self._progress.env_steps, self._progress.updates)
         return metrics
 
     def state_dict(self) -> dict[str, Any]:

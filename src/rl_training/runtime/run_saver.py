@@ -1,4 +1,4 @@
-"""Saving a running loop, and putting a saved one back."""
+"""The run saver: writes a running loop to checkpoints and restores it from one."""
 
 from __future__ import annotations
 
@@ -24,16 +24,11 @@ from rl_training.storage.checkpoints import (
     save_checkpoint,
     write_segment,
 )
+from rl_training.storage.durable_files import free_name
 from rl_training.telemetry.recorder import Recorder
 from rl_training.text import one_line
 
 LARGEST_SEGMENT = 500_000_000  # bytes
-
-
-def free_name(path: Path) -> Path:
-    """`path`, with a number behind it if that is taken."""
-    numbered = (path.with_name(f"{path.name}-{number}") for number in range(2, 10**6))
-    return path if not path.exists() else next(each for each in numbered if not each.exists())
 
 
 def _optional(kind: Callable[[Any], Any], value: Any) -> Any:
@@ -41,28 +36,37 @@ def _optional(kind: Callable[[Any], Any], value: Any) -> Any:
 
 
 class RunSaver:
-    """Writes a run's checkpoints. Replay rows go into append-only segments, so a save costs what is new.
+    """Writes the checkpoints of a run. Replay rows go into append-only segments, so a save costs only what is new.
 
-    A save that fails costs a checkpoint, not the run: `failures` counts them, and `note` tells somebody.
+    A failed save costs a checkpoint, not the run: `failures` counts them, and `note` tells the user.
     """
 
-    def __init__(self, run_dir: Path, config: TrainConfig, spaces: Spaces, loop: Loop, window: MetricWindow):
+    def __init__(
+        self,
+        run_dir: Path,
+        config: TrainConfig,
+        spaces: Spaces,
+        loop: Loop,
+        window: MetricWindow,
+        note: Callable[[str], None],
+    ):
         self.run_dir, self.config, self.spaces, self.loop, self.window = run_dir, config, spaces, loop, window
+        self.note = note
         self.best_return: float | None = None
-        self.evaluated_at: int | None = None  # the env step of the last evaluation
+        self.evaluated_at: int | None = None  # env step of the last evaluation
         self.number = 0
         self.failures = 0
-        self.metrics_offset = 0  # of the checkpoint that was restored
+        self.metrics_offset: int | None = None  # of the restored checkpoint
         self.saved_at: int | None = None
-        self.note: Callable[[str], None] = lambda text: None
+        self.last_path: Path | None = None
         self._segments: list[SegmentRef] = []
 
     def save(self, recorder: Recorder, *, exact: bool, must: bool = False) -> Path | None:
-        """Cut all episodes, save everything, start new ones: the barrier that makes resuming exact.
+        """Cut all episodes and save everything: the barrier that makes resuming exact.
 
-        None when it could not be saved; with `must` that is an error.
+        None if the save failed; with `must` a failure is an error.
         """
-        # First, and in any case: a run whose save failed goes on exactly like one whose save did not.
+        # First and in any case: a run whose save failed continues exactly like one whose save succeeded.
         self.loop.barrier()
         try:
             recorder.flush()
@@ -94,11 +98,11 @@ class RunSaver:
             **self._common(),
         )
         self.number += 1
-        self.saved_at = self.loop.env_steps
+        self.saved_at, self.last_path = self.loop.env_steps, path
         return path
 
     def save_best(self, mean_return: float) -> Path | None:
-        """Keep the agent if it beats the best so far. Not a barrier: it is for acting, not for resuming."""
+        """Keep the agent if it beats the best so far. This is not a barrier: it is for acting, not for resuming."""
         if self.best_return is not None and mean_return <= self.best_return:
             return None
         path = checkpoint_path(self.run_dir, "agent", self.loop.env_steps)
@@ -114,10 +118,10 @@ class RunSaver:
 
     def _failed(self, what: str, error: CheckpointError) -> None:
         self.failures += 1
-        self.note(f"{what} could not be saved, training goes on (failed saves: {self.failures}): {error}")
+        self.note(f"{what} could not be saved, training continues (failed saves: {self.failures}): {error}")
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Put the state back. Later checkpoints of a branch that is abandoned here are set aside, not deleted."""
+        """Restore the state. Later checkpoints, of the branch that is abandoned here, are renamed, not deleted."""
         state = checkpoint.state
         restore_learner(self.loop.learner, checkpoint)
         try:
@@ -127,21 +131,25 @@ class RunSaver:
             self.best_return = _optional(float, state["best_return"])
             self.evaluated_at = _optional(int, state.get("evaluated_at"))
             self.metrics_offset = int(state["metrics_offset"])
-            if self.loop.env_steps != checkpoint.env_steps or self.metrics_offset < 0:
-                raise ValueError(f"its parts are of step {self.loop.env_steps} and of step {checkpoint.env_steps}")
+            if self.loop.env_steps != checkpoint.env_steps:
+                raise ValueError(
+                    f"the loop is at step {self.loop.env_steps}, the manifest at step {checkpoint.env_steps}"
+                )
+            if self.metrics_offset < 0:
+                raise ValueError(f"metrics_offset is {self.metrics_offset}, it should not be negative")
         except RLTrainingError:
             raise
-        except Exception as error:  # whatever a forged file may lead to
+        except Exception as error:  # a forged file can lead to anything
             reason = one_line(error) or type(error).__name__
             raise CheckpointError(f"{checkpoint.path}: cannot be resumed: {reason}") from None
         self.number = checkpoint.number + 1
-        self.saved_at = self.loop.env_steps
+        self.saved_at, self.last_path = self.loop.env_steps, checkpoint.path
         self._segments = list(checkpoint.segments)
         for path in list_checkpoints(self.run_dir):
             if int(path.name.split("-")[1]) > checkpoint.env_steps:
                 path.rename(free_name(path.with_name(f"abandoned-{path.name}")))
         if self.best_return is None and list_checkpoints(self.run_dir, "agent"):
-            # A run that was only evaluated after its last save: the agent itself knows how good it was.
+            # The run was evaluated only after its last save: the best agent itself stores its return.
             self.best_return = best_checkpoint(self.run_dir).state.get("best_return")
 
     def _agent_state(self) -> dict[str, Any]:
@@ -160,7 +168,7 @@ class RunSaver:
             return []
         buffer = self.loop.buffer
         start = max([buffer.oldest_row, *(ref.stop for ref in self._segments)])
-        # In pieces: a copy of all of a large buffer might not fit beside it.
+        # In pieces: a copy of a whole large buffer might not fit into memory beside it.
         piece = max(1, LARGEST_SEGMENT * buffer.slots // buffer.nbytes)
         for first in range(start, buffer.rows_written, piece):
             stop = min(first + piece, buffer.rows_written)

@@ -11,7 +11,7 @@ from rl_training.config.algorithm_table import SPACE_NAMES, ActionKind, algorith
 from rl_training.config.base import AlgorithmConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError
-from rl_training.runtime.agent import Agent, evaluate_agent, load_agent, predict
+from rl_training.runtime.agent import Agent
 from rl_training.runtime.evaluation import EvalResult
 from rl_training.runtime.loops import Loop, OnPolicyLoop, ReplayLoop
 from rl_training.storage.checkpoints import Checkpoint
@@ -30,9 +30,9 @@ class AlgorithmSpec:
     learner: type[Learner]
     loop: type[Loop]
     actions: tuple[ActionKind, ...]
-    load: Callable[[Checkpoint], Agent] = load_agent
-    evaluate: Callable[..., EvalResult] = evaluate_agent
-    predict: Callable[..., tuple[Any, Any]] = predict
+    load: Callable[[Checkpoint], Agent] = Agent.load
+    evaluate: Callable[..., EvalResult] = Agent.evaluate
+    predict: Callable[..., tuple[Any, Any]] = Agent.predict
 
     def check_spaces(self, spaces: Spaces, env_id: str) -> None:
         """Refuse an environment whose spaces this algorithm cannot handle, and name the way out."""

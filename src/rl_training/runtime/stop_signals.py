@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM: the first asks the run to save and stop, the second leaves at once.
+"""Ctrl-C and SIGTERM: the first signal asks the run to save and stop, the second one exits at once.
 
-What is under way is finished first, but not for ever: a rollout that goes on for longer is dropped (nothing has been
-learned from it yet), and the command line leaves without a save when even that does not come to an end.
+Work in progress is finished first, within limits: a rollout that takes longer is dropped (nothing has been learned from
+it yet), and the command line exits without a save if even that does not end.
 """
 
 from __future__ import annotations
@@ -25,48 +25,48 @@ _may_exit = False
 
 
 def exit_when_stuck() -> None:
-    """Let a stuck run end the process; for the command line, not for a program or notebook that calls us."""
+    """Let a stuck run end the process. This is for the command line, not for programs and notebooks."""
     global _may_exit
     _may_exit = True
 
 
 class StopSignals:
-    """While entered, `requested` tells whether a signal asked for the end.
+    """While entered, `requested` says whether a signal asked the run to stop.
 
     The second signal exits without cleaning up. That is safe: a checkpoint appears whole or not at all.
-    Outside the main thread Python lets nobody install handlers; then nothing is requested.
+    Python allows handlers in the main thread only; in other threads nothing is ever requested.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, has_checkpoint: bool = False) -> None:
         self.requested = False
-        self.has_checkpoint = False  # of the run: whether leaving without a save can be made good by `resume`
+        self.has_checkpoint = has_checkpoint  # whether `resume` can continue a run that exits without a save
         self._requested_at = 0.0
         self._stuck: threading.Timer | None = None
         self._previous: dict[int, Any] = {}
 
     def overdue(self) -> bool:
-        """Whether a signal came so long ago that a rollout is not worth waiting for."""
+        """Whether the signal came so long ago that a rollout is not worth waiting for."""
         return self.requested and time.monotonic() - self._requested_at > ROLLOUT_GRACE_SECONDS
 
     def saving(self) -> None:
-        """What was under way has come to an end: the last save takes the time it needs."""
+        """Work in progress has ended. From here on the last save takes the time it needs."""
         if self._stuck is not None:
             self._stuck.cancel()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
-            _leave(SECOND_SIGNAL_EXIT_CODE)
+            _exit(SECOND_SIGNAL_EXIT_CODE)
         self.requested, self._requested_at = True, time.monotonic()
         if _may_exit:
-            self._stuck = threading.Timer(STUCK_SECONDS, self._give_up, [number])
+            self._stuck = threading.Timer(STUCK_SECONDS, self._exit_stuck, [number])
             self._stuck.daemon = True
             self._stuck.start()
 
-    def _give_up(self, number: int) -> None:
-        reason = f"no step or update ended within {STUCK_SECONDS:.0f} seconds of the signal: left without saving"
+    def _exit_stuck(self, number: int) -> None:
+        reason = f"no step or update ended within {STUCK_SECONDS:.0f} seconds of the signal: exited without saving"
         if self.has_checkpoint:
-            _leave(RESUMABLE_EXIT_CODE, f"{reason}; `rl-training resume` goes on from the last checkpoint\n")
-        _leave(128 + number, f"{reason}; nothing had been saved yet\n")
+            _exit(RESUMABLE_EXIT_CODE, f"{reason}; `rl-training resume` continues from the last checkpoint\n")
+        _exit(128 + number, f"{reason}; nothing had been saved yet\n")
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
@@ -82,7 +82,7 @@ class StopSignals:
             signal.signal(number, handler)
 
 
-def _leave(code: int, text: str = "") -> None:
+def _exit(code: int, text: str = "") -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         os.write(sys.stderr.fileno(), SHOW_CURSOR)
     if text:

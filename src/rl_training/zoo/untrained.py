@@ -9,7 +9,6 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.factory import make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.runtime.agent import Agent
-from rl_training.runtime.evaluation import evaluate
 from rl_training.runtime.spec import get_spec
 
 AGENTS, EPISODES = 5, 5
@@ -24,7 +23,5 @@ def untrained_return(preset: TrainConfig) -> float:
     for seed in range(AGENTS):
         config = preset.model_copy(update={"seed": seed})
         learner = get_spec(config.algo).learner(spaces, config, Streams(seed))
-        played = evaluate(learner, spaces, Agent(learner, spaces, config).env_maker(), episodes=EPISODES)
-        assert played is not None, "nobody stops it"
-        returns.append(played.mean_return)
+        returns.append(Agent(learner, spaces, config).evaluate(episodes=EPISODES).mean_return)
     return statistics.median(returns)

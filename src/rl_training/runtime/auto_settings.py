@@ -1,0 +1,113 @@
+"""The settings that may say `auto`: device, CPU threads, compilation and vector backend.
+
+`resolve_auto` replaces them with the values for this machine. A run stores those values, and a resumed run reuses them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from gymnasium.vector import VectorEnv
+from threadpoolctl import threadpool_limits
+
+from rl_training.algorithms.common.compile.compiled_step import can_compile
+from rl_training.algorithms.common.learner import resolve_device
+from rl_training.config.base import OnPolicyConfig, ReplayConfig
+from rl_training.config.train_config import TrainConfig
+from rl_training.envs.factory import backend_of
+from rl_training.envs.spaces import Spaces
+from rl_training.errors import ConfigError
+
+WIDE_LAYER = 256
+WIDE_BATCH = 256
+MOST_THREADS = 4
+# Compilation takes 10 to 30 seconds on a slow core and saves 0.4 ms or more per gradient step of a small network.
+PAYS_FROM_STEPS = 40_000
+
+
+def resolve_auto(config: TrainConfig, spaces: Spaces, envs: VectorEnv | None = None) -> TrainConfig:
+    """Replace every `auto` with its value here.
+
+    `envs` is the vector environment that was built for the run. Without it (the caller passed a vector environment)
+    `vector_backend` stays as it is. The values are valid by construction, so the config is not validated again.
+    """
+    device = str(resolve_device(config.device))
+    settings: dict[str, Any] = {
+        "device": device,
+        "threads": resolve_threads(config, spaces.observation_shape),
+        "compile": resolve_compile(config, device),
+    }
+    if envs is not None and config.vector_backend == "auto":
+        settings["vector_backend"] = backend_of(envs)
+    return config.model_copy(update=settings)
+
+
+def resolve_threads(config: TrainConfig, observation_shape: tuple[int, ...] = ()) -> int:
+    """`auto` is one thread, or several for images and where batches of 256 rows meet layers of 256 units.
+
+    Small networks are fastest with one thread: there is too little work to share.
+    """
+    if config.threads != "auto":
+        return config.threads
+    settings = config.algo_kwargs
+    rows = getattr(settings, "batch_size", getattr(settings, "minibatch_size", 0))
+    wide = max(config.model.hidden_sizes, default=0) >= WIDE_LAYER and rows >= WIDE_BATCH
+    if not wide and len(observation_shape) < 3:
+        return 1
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+    # Torch's current number is the limit that the user set (OMP_NUM_THREADS). More threads than that on a shared
+    # machine wait for each other, and training becomes many times slower.
+    return max(1, min(MOST_THREADS, available, torch.get_num_threads()))
+
+
+@contextmanager
+def limited_threads(count: int) -> Iterator[None]:
+    """Give torch `count` threads and NumPy's BLAS one, which only handles the few rows of acting."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        with threadpool_limits(1, "blas"):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def resolve_compile(config: TrainConfig, device: str) -> Literal["on", "off"]:
+    """`auto` compiles on the CPU if there is a C++ compiler and the run plans enough gradient steps to pay for it."""
+    reason = config.algo_kwargs.why_not_compilable()
+    if config.compile == "on":
+        if reason is not None:
+            raise ConfigError(f"compile: {config.algo} {reason}, use compile=off", key="compile")
+        if not can_compile():
+            raise ConfigError("compile: needs a C++ compiler such as g++, or use compile=off", key="compile")
+        return "on"
+    pays = reason is None and device == "cpu" and planned_gradient_steps(config) >= PAYS_FROM_STEPS
+    return "on" if config.compile == "auto" and pays and can_compile() else "off"
+
+
+def compile_setting_on_resume(config: TrainConfig) -> TrainConfig:
+    """Compile a resumed run exactly if it was compiled before: anything else changes its numbers."""
+    if config.compile != "on" or config.algo_kwargs.why_not_compilable() is not None:
+        # Older runs may say `on` although nothing was compiled, or have no setting at all.
+        return config.model_copy(update={"compile": "off"})
+    if not can_compile():
+        raise ConfigError(
+            "compile: the run was compiled and needs a C++ compiler such as g++ to continue exactly; install one",
+            key="compile",
+        )
+    return config
+
+
+def planned_gradient_steps(config: TrainConfig) -> int:
+    settings = config.algo_kwargs
+    if isinstance(settings, ReplayConfig):
+        rounds = (config.total_timesteps - settings.learning_starts) // settings.train_frequency
+        return rounds * (settings.train_frequency if settings.gradient_steps == -1 else settings.gradient_steps)
+    if not isinstance(settings, OnPolicyConfig):
+        return 0
+    rows = getattr(settings, "minibatch_size", settings.num_steps * config.num_envs)
+    return config.total_timesteps * getattr(settings, "update_epochs", 1) // rows
