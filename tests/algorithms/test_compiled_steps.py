@@ -75,7 +75,7 @@ def test_compiled_updates_learn_what_plain_ones_learn_while_schedules_move(algo:
     steps = [part for part in vars(learner).values() if isinstance(part, CompiledStep)]
     assert steps
     for env_steps, batch, expected in updates:
-        learner.env_steps = env_steps
+        learner.clock.env_steps = env_steps
         result = learner.update(batch)
         assert set(result) == set(expected)
         for name in expected:

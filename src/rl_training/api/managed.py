@@ -94,8 +94,6 @@ class ManagedAlgorithm:
         else:
             result = resume(self._resume_from, total_timesteps=total, **options)
         self.agent, self.result, self.env_steps = result.agent, result, result.env_steps
-        # A random action depends on where its schedule stands: as in an agent that is loaded from the disk.
-        self.agent.learner.env_steps = result.env_steps
         self.run_dir = self._resume_from = result.run_dir.absolute()
         # Of a finished run the planned steps count, not the done ones: what was too little for another rollout
         # is not lost, and learn(a).learn(b) is a run of a + b.

@@ -63,7 +63,7 @@ def load_agent(checkpoint: Checkpoint) -> Agent:
         learner = get_spec(checkpoint.algorithm).learner(spaces, config, Streams(config.seed))
         restore_learner(learner, checkpoint)
         # Exploration schedules go by it: an agent asked for random actions explores as it did when it was saved.
-        learner.env_steps = checkpoint.env_steps
+        learner.clock.env_steps = checkpoint.env_steps
     except RLTrainingError:
         raise
     except Exception as error:  # whatever a forged file may lead to

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.on_policy import PolicyBatch
+from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.vtrace import VTrace, vtrace
 from rl_training.config.vtrace import VTraceConfig
 from rl_training.data.rollout import Rollout
@@ -58,7 +59,7 @@ class Trajectories:
         every_obs = torch.from_numpy(np.concatenate([flat_obs, rollout.last_obs, rollout.final_obs])).to(self.device)
         self.obs, self.following_obs = every_obs[: len(flat_obs)], every_obs[len(flat_obs) :]
         self.actions = self.flat(rollout.actions)
-        self.behaviour_log_probs = self.flat(rollout.extras["log_probs"])
+        self.behavior_log_probs = self.flat(rollout.extras["log_probs"])
         self.log_probs, self.entropy, self.values = model.evaluate_actions(self.obs, self.actions)
         self.rows = None if rollout.valid.all() else self.flat(rollout.valid)
 
@@ -99,15 +100,23 @@ class Trajectories:
         return PolicyBatch(*(self.valid(column) for column in columns))
 
 
-def importance_metrics(log_probs: Tensor, behaviour_log_probs: Tensor, rho_bar: float) -> Metrics:
+def importance_metrics(log_probs: Tensor, behavior_log_probs: Tensor, rho_bar: float) -> Metrics:
     """Mean of the capped weights pi/mu, and how often the cap cuts one. Both inputs [B]."""
     with torch.no_grad():
-        weights = (log_probs - behaviour_log_probs).exp()
+        weights = (log_probs - behavior_log_probs).exp()
         return {
             "rho_mean": weights.clamp(max=rho_bar).mean(),
             # Not by a rounding error: fresh rollouts have weights of 1 to about seven digits, and 1 is the usual cap.
             "rho_clip_fraction": (weights > 1.0001 * rho_bar).float().mean(),
         }
+
+
+def fit_metrics(log_probs: Tensor, batch: PolicyBatch) -> Metrics:
+    """How far the policy is from `batch.log_probs`, and how well the critic predicts its targets."""
+    return {
+        "approx_kl": approximate_kl(log_probs, batch.log_probs),
+        "explained_variance": explained_variance(batch.values, batch.returns),
+    }
 
 
 def approximate_kl(log_probs: Tensor, old_log_probs: Tensor) -> Tensor:
