@@ -23,16 +23,12 @@ from torch import Tensor
 from rl_training.algorithms.common.counters import Counter
 from rl_training.algorithms.common.learner import Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
-from rl_training.algorithms.common.on_policy import PolicyBatch, normalize
+from rl_training.algorithms.common.on_policy import PolicyBatch, actor_critic_loss, normalize
+from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
-from rl_training.algorithms.common.trajectories import (
-    Trajectories,
-    column_groups,
-    fit_metrics,
-    importance_metrics,
-)
-from rl_training.algorithms.ppo import ppo_policy_loss
+from rl_training.algorithms.common.trajectories import Trajectories, column_groups, importance_metrics
+from rl_training.algorithms.ppo import ppo_policy_loss, ratio_metrics
 from rl_training.config.appo import APPOConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.rollout import Rollout
@@ -66,17 +62,15 @@ def appo_loss(
     advantages = normalize(batch.advantages) if config.normalize_advantages else batch.advantages
     policy_loss = ppo_policy_loss(log_probs, batch.log_probs, advantages, clip_range)
     value_loss = 0.5 * (values - batch.returns).square().mean()
-    mean_entropy = entropy.mean()
-    loss = policy_loss + config.value_coef * value_loss - entropy_coef * mean_entropy
-    metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": mean_entropy}
+    loss, metrics = actor_critic_loss(
+        policy_loss, value_loss, entropy, value_coef=config.value_coef, entropy_coef=entropy_coef
+    )
     if kl is not None:
-        metrics["kl_to_target"] = kl.mean()
-        loss = loss + config.kl_coef * metrics["kl_to_target"]
-    metrics = {name: value.detach() for name, value in (metrics | {"loss": loss}).items()}
-    with torch.no_grad():
-        ratio = (log_probs - batch.log_probs).exp()
-        metrics["clip_fraction"] = ((ratio - 1).abs() > clip_range).float().mean()
-    return loss, metrics | fit_metrics(log_probs, batch)
+        mean_kl = kl.mean()
+        loss = loss + config.kl_coef * mean_kl
+        metrics |= {"loss": loss.detach(), "kl_to_target": mean_kl.detach()}
+    metrics |= ratio_metrics(log_probs, batch.log_probs, clip_range)
+    return loss, metrics | {"explained_variance": explained_variance(batch.values, batch.returns)}
 
 
 class APPO(Learner[APPOConfig]):

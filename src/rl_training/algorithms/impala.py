@@ -19,11 +19,12 @@ from rl_training.algorithms.common.learner import Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
 from rl_training.algorithms.common.on_policy import PolicyBatch, actor_critic_loss, normalize
 from rl_training.algorithms.common.optimizer import chosen_optimizer
+from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.trajectories import (
     Trajectories,
+    approximate_kl,
     column_groups,
-    fit_metrics,
     importance_metrics,
 )
 from rl_training.config.impala import IMPALAConfig
@@ -54,7 +55,9 @@ def impala_loss(
         policy_loss, value_loss, entropy, value_coef=config.value_coef, entropy_coef=entropy_coef
     )
     metrics |= importance_metrics(log_probs, batch.log_probs, config.rho_bar)
-    return loss, metrics | fit_metrics(log_probs, batch)
+    metrics["approx_kl"] = approximate_kl(log_probs, batch.log_probs)
+    metrics["explained_variance"] = explained_variance(batch.values, batch.returns)
+    return loss, metrics
 
 
 class IMPALA(Learner[IMPALAConfig]):

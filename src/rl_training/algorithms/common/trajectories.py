@@ -11,7 +11,6 @@ from torch import Tensor
 
 from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.on_policy import PolicyBatch
-from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.vtrace import VTrace, vtrace
 from rl_training.config.vtrace import VTraceConfig
 from rl_training.data.rollout import Rollout
@@ -109,14 +108,6 @@ def importance_metrics(log_probs: Tensor, behavior_log_probs: Tensor, rho_bar: f
             # Not by a rounding error: fresh rollouts have weights of 1 to about seven digits, and 1 is the usual cap.
             "rho_clip_fraction": (weights > 1.0001 * rho_bar).float().mean(),
         }
-
-
-def fit_metrics(log_probs: Tensor, batch: PolicyBatch) -> Metrics:
-    """How far the policy is from `batch.log_probs`, and how well the critic predicts its targets."""
-    return {
-        "approx_kl": approximate_kl(log_probs, batch.log_probs),
-        "explained_variance": explained_variance(batch.values, batch.returns),
-    }
 
 
 def approximate_kl(log_probs: Tensor, old_log_probs: Tensor) -> Tensor:

@@ -66,8 +66,8 @@ def _check_switches(rest: tuple[Any, ...]) -> None:
     for place, value in enumerate(rest, start=2):
         if not isinstance(value, (Tensor, bool)):
             raise TypeError(
-                f"argument {place} of a compiled step is a {type(value).__name__} ({value!r}): a switch must be a bool, "
-                "pass numbers as tensors"
+                f"argument {place} of a compiled step is a {type(value).__name__} ({value!r}): a switch must be a "
+                "bool, pass numbers as tensors"
             )
 
 
