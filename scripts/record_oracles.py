@@ -109,18 +109,18 @@ def vtrace() -> Iterable[Case]:
         yield case("rlax.vtrace_td_error_and_advantage", inputs, outputs)
     for gamma, rho_bar, c_bar in ((0.99, 1.0, 1.0), (0.9, 1.3, 0.6)):
         shape = (3, 7)
-        rewards, values, final_values, log_probs, behaviour = rng.normal(size=(5, *shape))
+        rewards, values, final_values, log_probs, behavior = rng.normal(size=(5, *shape))
         terminated = rng.random(shape) < 0.2
         truncated = (rng.random(shape) < 0.25) & ~terminated
         # Within an episode the next value is the next row's; where one ends, that of its own final observation.
         following = np.concatenate([values[:, 1:], final_values[:, -1:]], 1)
         next_values = np.where(terminated | truncated, final_values, following)
-        columns = (log_probs, behaviour, values, next_values, rewards, terminated | truncated, terminated)
+        columns = (log_probs, behavior, values, next_values, rewards, terminated | truncated, terminated)
         advantages, targets = vtrace_advantage_estimate(
             gamma, *(torch.from_numpy(c)[..., None] for c in columns), rho_thresh=rho_bar, c_thresh=c_bar
         )
         inputs = {"rewards": rewards, "values": values, "next_values": next_values, "terminated": terminated}
-        inputs |= {"truncated": truncated, "log_probs": log_probs, "behaviour_log_probs": behaviour}
+        inputs |= {"truncated": truncated, "log_probs": log_probs, "behavior_log_probs": behavior}
         inputs = {name: value.T for name, value in inputs.items()}
         inputs |= {"gamma": gamma, "rho_bar": rho_bar, "c_bar": c_bar}
         outputs = {"targets": targets[..., 0].numpy().T, "policy_gradient_advantages": advantages[..., 0].numpy().T}

@@ -13,6 +13,7 @@ from torch import Tensor
 from on_policy_helpers import (
     SPACES,
     batch_from,
+    learn_from,
     learner_of_case,
     make_learner,
     make_rollout,
@@ -133,7 +134,7 @@ def test_gradient_is_clipped_by_its_global_norm(max_grad_norm: float | None) -> 
 
 def test_schedules_are_read_at_the_current_step() -> None:
     learner = make_learner("a2c", learning_rate={"start": 0.01, "end": 0.0}, entropy_coef={"start": 0.4, "end": 0.0})
-    learner.env_steps = 750
+    learner.clock.env_steps = 750
     result = learner.update(make_rollout(learner, 8, 1))
     assert float(result["learning_rate"]) == pytest.approx(0.0025)
     assert float(learner.optimizer.learning_rate) == pytest.approx(0.0025)
@@ -164,7 +165,7 @@ def test_rewards_are_shaped_before_learning() -> None:
         learner = make_learner("a2c", **settings)
         rollout = make_rollout(learner, 8, 1)
         rollout.rewards *= factor
-        learner.update(rollout)
+        learn_from(learner, rollout)
         return parameters_of(learner.model)
 
     plain = update(1.0)
@@ -176,8 +177,8 @@ def test_rewards_are_shaped_before_learning() -> None:
 def test_a_restored_learner_continues_exactly() -> None:
     settings: dict[str, Any] = {"normalize_rewards": True, "model": {"normalize_observations": True}}
     first, second = make_learner("a2c", **settings), make_learner("a2c", **settings)
-    first.update(make_rollout(first, 8, 1))
+    learn_from(first, make_rollout(first, 8, 1))
     second.load_state_dict(first.state_dict())
     for learner in (first, second):
-        learner.update(make_rollout(learner, 8, 2))
+        learn_from(learner, make_rollout(learner, 8, 2))
     assert torch.equal(parameters_of(first.model), parameters_of(second.model))

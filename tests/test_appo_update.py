@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from config_cases import refused
-from on_policy_helpers import SPACES, batch_from, make_learner, make_rollout, oracle_cases, parameters_of
+from on_policy_helpers import SPACES, batch_from, learn_from, make_learner, make_rollout, oracle_cases, parameters_of
 from rl_training.algorithms import ppo as ppo_module
 from rl_training.algorithms.appo import appo_loss, impact_log_probs
 from rl_training.config.appo import APPOConfig
@@ -26,7 +26,7 @@ def stale_learner(spaces: str = "discrete", *, next_step_resets: bool = False, *
     learner = make_learner("appo", spaces, **(FAST | settings))
     old = make_rollout(learner, 9, seed=4, next_step_resets=next_step_resets)
     for seed in range(3):
-        learner.env_steps += 12
+        learner.clock.env_steps += 12
         learner.update(make_rollout(learner, 6, seed=10 + seed))
     return learner, old
 
@@ -122,7 +122,7 @@ def test_on_stale_data_the_ratio_is_against_the_policy_that_acted(
     np.testing.assert_allclose(batch.returns.numpy(), targets[old.valid], atol=1e-4)
     # The ratio weighs the advantage already: a second weight would square it. Weight 1 leaves it as it is.
     _, weighted = by_the_paper(problem, trace_lambda=0.9, **caps, pg_rho_bar=1e9)
-    unweighted = weighted / np.exp(problem["log_probs"] - problem["behaviour_log_probs"])
+    unweighted = weighted / np.exp(problem["log_probs"] - problem["behavior_log_probs"])
     np.testing.assert_allclose(batch.advantages.numpy(), unweighted[old.valid], atol=1e-4)
     weights = np.exp(pi.astype(np.float64) - mu)[old.valid]
     assert float(metrics["rho_mean"]) == pytest.approx(np.minimum(weights, 1.1).mean(), abs=1e-5)
@@ -197,7 +197,7 @@ def test_the_target_is_copied_when_its_env_steps_have_passed() -> None:
         learner.update(make_rollout(learner, 4, seed=0))
         target = parameters_of(learner.target.module)
         copied.append("first" if torch.equal(target, first) else "now" if torch.equal(target, before) else "older")
-        learner.env_steps += 8
+        learner.clock.env_steps += 8
     # Updates at 0, 8, 16, 24, 32 env steps: only the fourth has passed 20.
     assert copied == ["first", "first", "first", "now", "older"]
 
@@ -223,7 +223,7 @@ def test_clip_range_and_learning_rate_follow_their_schedules(monkeypatch: pytest
     schedules = {"clip_range": {"start": 0.4, "end": 0.0}, "learning_rate": {"start": 0.1, "end": 0.0}}
     schedules["entropy_coef"] = {"start": 1.0, "end": 0.0}
     learner = make_learner("appo", total_timesteps=100, update_epochs=1, **schedules)
-    learner.env_steps = 75
+    learner.clock.env_steps = 75
     calls = watch_loss("appo", monkeypatch)
     metrics = learner.update(make_rollout(learner, 4, seed=0))
     assert calls[0]["clip_range"] == pytest.approx(0.1)
@@ -236,14 +236,14 @@ def test_state_holds_everything_an_update_needs(target: dict[str, float]) -> Non
     settings = {"num_envs": 4, "num_minibatches": 2, "normalize_rewards": True, "update_epochs": 2, **target}
     one, two = (make_learner("appo", model={"normalize_observations": True}, **settings) for _ in range(2))
     for seed in range(3):
-        one.update(make_rollout(one, 6, seed=seed))
-        one.env_steps += 24
+        learn_from(one, make_rollout(one, 6, seed=seed))
+        one.clock.env_steps += 24
     two.load_state_dict(one.state_dict())
-    two.env_steps = one.env_steps
+    two.clock.env_steps = one.env_steps
     for seed in (9, 10):
         rollout = make_rollout(one, 6, seed=seed)
-        assert dict(one.update(rollout)) == dict(two.update(rollout))
-        one.env_steps = two.env_steps = one.env_steps + 24
+        assert dict(learn_from(one, rollout)) == dict(learn_from(two, rollout))
+        one.clock.env_steps = two.clock.env_steps = one.env_steps + 24
     assert torch.equal(parameters_of(one.model), parameters_of(two.model))
 
 
@@ -256,7 +256,7 @@ def test_advantages_and_targets_carry_no_gradient(monkeypatch: pytest.MonkeyPatc
     assert not any(parameter.requires_grad for parameter in learner.target.module.parameters())
 
 
-def test_a_rollout_without_behaviour_log_probabilities_is_refused() -> None:
+def test_a_rollout_without_behavior_log_probabilities_is_refused() -> None:
     learner = make_learner("appo")
     with pytest.raises(ValueError, match=r"log_probs.*policy that acted"):
         learner.update(replace(make_rollout(learner, 4, seed=0), extras={}))

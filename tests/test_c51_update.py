@@ -181,7 +181,7 @@ def test_three_updates_equal_a_reference_written_by_hand(case: dict[str, Any]) -
     )
     for number in range(3):
         batch = make_batch(DISCRETE, 12, number, weights=case.get("prioritized", False), n_step=case.get("n_step", 1))
-        learner.env_steps = 10 * (number + 1)
+        learner.clock.env_steps = 10 * (number + 1)
         result = learner.update(batch)
         divergences = reference.update(batch)
         if "tau" in case:
@@ -208,7 +208,7 @@ def test_metrics_say_what_was_predicted_aimed_at_clipped_and_scheduled() -> None
     learner = make_learner("c51", DISCRETE, learning_rate={"start": 1e-2, "end": 0.0, "over": 10}, **SUPPORT)
     disturb(learner.target.module)
     batch, model, target = make_batch(DISCRETE, 40, 0), learner.model, learner.target.module
-    learner.env_steps = 250  # of 1000: epsilon is on its way from 1 to 0.05, the learning rate at its end
+    learner.clock.env_steps = 250  # of 1000: epsilon is on its way from 1 to 0.05, the learning rate at its end
     predicted, aimed, clipped = [], [], []
     for obs, action, reward, next_obs, discount in zip(
         batch.obs, batch.actions, batch.rewards, batch.next_obs, batch.discounts, strict=True

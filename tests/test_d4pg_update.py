@@ -209,7 +209,7 @@ def test_learning_rates_follow_their_schedules() -> None:
     learner = make_learner("d4pg", BOX, **schedules)
     before = snapshot(learner.model)
     for env_steps, moves in ((10, False), (9, True)):
-        learner.env_steps = env_steps
+        learner.clock.env_steps = env_steps
         learner.update(make_batch(BOX, 8, 0))
         assert torch.equal(snapshot(learner.model), before) != moves
 

@@ -178,7 +178,7 @@ def test_three_updates_equal_a_reference_written_by_hand(case: dict[str, Any]) -
     )
     for number in range(3):
         batch = make_batch(DISCRETE, 16, number, weights=case.get("prioritized", False), n_step=case.get("n_step", 1))
-        learner.env_steps = 10 * (number + 1)
+        learner.clock.env_steps = 10 * (number + 1)
         result = learner.update(batch)
         errors = reference.update(batch)
         if "tau" in case:
@@ -202,7 +202,7 @@ def test_the_learning_rate_follows_its_schedule_in_env_steps() -> None:
     )
     reference = ReferenceDQN(learner, double=False, learning_rate=1e-2, max_grad_norm=10.0)
     for number, env_steps in enumerate((0, 25, 100)):
-        learner.env_steps = env_steps
+        learner.clock.env_steps = env_steps
         reference.optimizer.param_groups[0]["lr"] = 1e-2 * (1 - env_steps / 100)
         batch = make_batch(DISCRETE, 8, number)
         learner.update(batch)

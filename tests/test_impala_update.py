@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from config_cases import refused
-from on_policy_helpers import SPACES, batch_from, make_learner, make_rollout, oracle_cases, parameters_of
+from on_policy_helpers import SPACES, batch_from, learn_from, make_learner, make_rollout, oracle_cases, parameters_of
 from rl_training.algorithms.common.trajectories import Trajectories, column_groups, env_columns
 from rl_training.algorithms.impala import impala_loss
 from rl_training.config.impala import IMPALAConfig
@@ -78,7 +78,7 @@ def test_on_a_fresh_rollout_it_is_a2c(spaces: str, optimizer: str) -> None:
     impala, a2c = (make_learner(algo, spaces, **settings) for algo in ("impala", "a2c"))
     rollout = make_rollout(impala, 8, seed=3, next_step_resets=True)
     before = parameters_of(impala.model)
-    found, expected = impala.update(rollout), a2c.update(rollout)
+    found, expected = learn_from(impala, rollout), learn_from(a2c, rollout)
     assert float((parameters_of(impala.model) - before).abs().max()) > 1e-3
     torch.testing.assert_close(parameters_of(impala.model), parameters_of(a2c.model), rtol=0, atol=1e-4)
     for name in ("loss", "policy_loss", "value_loss", "entropy", "grad_norm", "explained_variance"):
@@ -175,7 +175,7 @@ def test_rewards_are_scaled_and_clipped_for_learning_only(monkeypatch: pytest.Mo
     rollout = replace(rollout, final_steps=none, final_envs=none, final_obs=np.zeros((0, 3), np.float32))
     raw = rollout.rewards.copy()
     calls = watch_loss("impala", monkeypatch)
-    learner.update(rollout)
+    learn_from(learner, rollout)
     expected = np.clip(raw * 10, -2, 2)[:, 0]
     np.testing.assert_allclose(calls[0]["batch"].returns.numpy(), expected, atol=1e-5)
     np.testing.assert_array_equal(rollout.rewards, raw)
@@ -234,16 +234,16 @@ def test_state_holds_everything_an_update_needs() -> None:
     settings = {"num_envs": 4, "num_minibatches": 2, "normalize_rewards": True, "learning_rate": 0.02}
     one, two = (make_learner("impala", model={"normalize_observations": True}, **settings) for _ in range(2))
     for seed in range(3):
-        one.update(make_rollout(one, 6, seed=seed))
+        learn_from(one, make_rollout(one, 6, seed=seed))
     two.load_state_dict(one.state_dict())
     rollout = make_rollout(one, 6, seed=9)
-    first, second = one.update(rollout), two.update(rollout)
+    first, second = learn_from(one, rollout), learn_from(two, rollout)
     assert dict(first) == dict(second)
     assert torch.equal(parameters_of(one.model), parameters_of(two.model))
     assert one.updates == two.updates == 4
 
 
-def test_a_rollout_without_behaviour_log_probabilities_is_refused() -> None:
+def test_a_rollout_without_behavior_log_probabilities_is_refused() -> None:
     learner = make_learner("impala")
     rollout = replace(make_rollout(learner, 4, seed=0), extras={})
     before = parameters_of(learner.model)

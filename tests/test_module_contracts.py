@@ -84,6 +84,7 @@ def test_learner_is_serialised_whole(algorithm: str, tmp_path: Path) -> None:
     batches, learner = batches_of(tiny_config(algorithm, tmp_path, normalize_observations=True), 4)
     for batch in batches[:3]:
         learner.update(batch)
+    learner.observe(some_observations(algorithm))
     state = learner.state_dict()
     parts = {type(getattr(learner, name)) for name in state["parts"]}
     expected = {type(part) for part in vars(learner).values() if isinstance(part, (Optimizer, TargetNetwork))}

@@ -336,7 +336,7 @@ def test_learning_rates_follow_their_schedules() -> None:
     parts = (learner.model.policy_network, learner.model.critics, learner.duals)
     before = [snapshot(part) for part in parts]
     for env_steps, moves in ((10, False), (9, True)):
-        learner.env_steps = env_steps
+        learner.clock.env_steps = env_steps
         learner.update(make_batch(BOX, 8, 0))
         assert [not torch.equal(snapshot(p), b) for p, b in zip(parts, before, strict=True)] == [moves] * 3
 

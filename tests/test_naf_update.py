@@ -269,7 +269,7 @@ def test_the_learning_rate_follows_its_schedule() -> None:
     learner = make_learner("naf", BOX, learning_rate={"start": 1e-2, "end": 0.0, "over": 10})
     before = snapshot(learner.model)
     for env_steps, moves in ((10, False), (9, True)):
-        learner.env_steps = env_steps
+        learner.clock.env_steps = env_steps
         learner.update(make_batch(BOX, 8, 0))
         assert torch.equal(snapshot(learner.model), before) is not moves
 

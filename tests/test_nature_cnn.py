@@ -208,9 +208,9 @@ def test_values_from_acting_make_the_same_batch_as_a_second_look_at_the_rollout(
         final_obs=images[-1:],
         extras={name: np.stack([extras[name] for _, extras in acted]) for name in ("log_probs", "values")},
     )
-    kept = policy_batch(rollout, rollout.rewards, model, gamma=0.9, gae_lambda=0.8)
+    kept = policy_batch(rollout, model, gamma=0.9, gae_lambda=0.8)
     del rollout.extras["values"]
-    again = policy_batch(rollout, rollout.rewards, model, gamma=0.9, gae_lambda=0.8)
+    again = policy_batch(rollout, model, gamma=0.9, gae_lambda=0.8)
     assert torch.equal(kept.obs, torch.from_numpy(images[: steps * envs]))
     for name in ("obs", "actions", "log_probs", "values", "advantages", "returns"):
         torch.testing.assert_close(getattr(kept, name), getattr(again, name), rtol=1e-4, atol=1e-5, msg=name)

@@ -13,6 +13,7 @@ from torch import Tensor
 from on_policy_helpers import (
     SPACES,
     batch_from,
+    learn_from,
     make_learner,
     make_rollout,
     parameters_of,
@@ -169,19 +170,19 @@ def test_the_teacher_is_the_policy_at_the_start_of_the_phase_for_every_stored_ro
         model={"normalize_observations": normalize_observations},
         **{**CYCLE, "auxiliary_minibatch_size": 96},
     )
-    behaviour = []
+    behavior = []
     for seed in range(3):
         rollout = make_rollout(learner, 16, seed)
         obs = torch.from_numpy(rollout.obs.reshape(-1, 3))
-        behaviour.append((obs, learner.model.policy(obs).detach()))
+        behavior.append((obs, learner.model.policy(obs).detach()))
         if seed == 2:
             teacher = copy.deepcopy(learner.model)
-        learner.update(rollout)
+        learn_from(learner, rollout)
     assert [len(call["kl"]) for call in calls] == [96, 96]
     assert float(calls[0]["kl"].abs().max()) < 1e-6
     assert float(calls[1]["kl"].mean()) > 1e-4
     with torch.no_grad():
-        moved = [float(teacher.distribution.kl(old, teacher.policy(obs)).mean()) for obs, old in behaviour]
+        moved = [float(teacher.distribution.kl(old, teacher.policy(obs)).mean()) for obs, old in behavior]
     assert min(moved[:2]) > 1e-4, "the policies that collected must differ, or the test shows nothing"
 
 
@@ -300,15 +301,15 @@ def test_state_is_whole_anywhere_in_the_cycle(done: int) -> None:
     settings: dict[str, Any] = {"model": {"normalize_observations": True}, "normalize_rewards": True, **CYCLE}
     first, second = make_learner("ppg", **settings), make_learner("ppg", **settings)
     for seed in range(done):
-        first.update(make_rollout(first, 16, seed))
+        learn_from(first, make_rollout(first, 16, seed))
     for seed in range(2):  # a learner that has done other things since
-        second.update(make_rollout(second, 16, 50 + seed))
+        learn_from(second, make_rollout(second, 16, 50 + seed))
     tree, tensors = flatten_state(first.state_dict())
     second.load_state_dict(unflatten_state(tree, {name: to_numpy(value).copy() for name, value in tensors.items()}))
     assert len(second.cache) == len(first.cache) == done % 3
     for seed in range(10, 13):
         for learner in (first, second):
-            learner.update(make_rollout(learner, 16, seed))
+            learn_from(learner, make_rollout(learner, 16, seed))
     assert second.auxiliary_phases.value == first.auxiliary_phases.value == (done + 3) // 3
     assert torch.equal(parameters_of(first.model), parameters_of(second.model))
     for name in ("policy_optimizer", "auxiliary_optimizer"):
@@ -331,7 +332,7 @@ def test_an_auxiliary_phase_without_rollouts_is_refused() -> None:
 def test_schedules_reach_both_phases() -> None:
     settings = {**CYCLE, "policy_phases": 1, "learning_rate": {"start": 0.01, "end": 0.0}}
     learner = make_learner("ppg", **{**settings, "auxiliary_learning_rate": {"start": 0.04, "end": 0.0}})
-    learner.env_steps = 250
+    learner.clock.env_steps = 250
     result = learner.update(make_rollout(learner, 16, 0))
     assert float(result["learning_rate"]) == pytest.approx(0.0075)
     assert float(learner.policy_optimizer.learning_rate) == pytest.approx(0.0075)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from on_policy_helpers import (
     SPACES,
+    learn_from,
     learner_of_case,
     make_learner,
     make_rollout,
@@ -37,7 +38,7 @@ def test_six_epochs_give_the_weights_of_stable_baselines3(kind: str) -> None:
     learner = learner_of_case(inputs, minibatch_size=16, update_epochs=inputs["update_epochs"])
     rollout = rollout_of_case(inputs)
     settings = {"gamma": inputs["gamma"], "gae_lambda": inputs["gae_lambda"]}
-    batch = policy_batch(rollout, rollout.rewards, learner.model, **settings)
+    batch = policy_batch(rollout, learner.model, **settings)
     np.testing.assert_allclose(batch.advantages.reshape(rollout.rewards.shape), outputs["advantages"], atol=1e-5)
     metrics = learner.update(rollout)
     assert float(metrics["clip_fraction"]) == pytest.approx(outputs["clip_fraction"], abs=1e-6)
@@ -70,7 +71,7 @@ def test_ratio_is_one_on_the_first_minibatch_of_every_update(
     for seed in range(3):
         rollout = make_rollout(learner, 16, seed)
         calls.clear()
-        learner.update(rollout)
+        learn_from(learner, rollout)
         ratio = (calls[0].log_probs - calls[0].batch.log_probs).exp()
         assert float((ratio - 1).abs().max()) < 1e-5
         assert float((calls[-1].log_probs - calls[-1].batch.log_probs).abs().max()) > 1e-5
@@ -133,7 +134,7 @@ def test_schedules_reach_the_loss_and_the_optimizer(monkeypatch: pytest.MonkeyPa
         entropy_coef={"start": 0.4, "end": 0.0, "over": 500},
         **SMALL,
     )
-    learner.env_steps = 250
+    learner.clock.env_steps = 250
     result = learner.update(make_rollout(learner, 16, 1))
     assert float(result["learning_rate"]) == pytest.approx(0.0075)
     assert float(learner.optimizer.learning_rate) == pytest.approx(0.0075)
@@ -238,7 +239,7 @@ def test_invalid_rows_do_not_change_an_update() -> None:
             rollout.obs[rows] += noise
             rollout.rewards[rows] += noise
             rollout.extras["log_probs"][rows] -= noise
-            learner.update(rollout)
+            learn_from(learner, rollout)
         answers.append(parameters_of(learner.model))
     assert torch.equal(*answers)
 
@@ -250,7 +251,7 @@ def test_reward_options_reach_the_advantages() -> None:
         learner = make_learner("ppo", **SMALL, **settings)
         rollout = make_rollout(learner, 16, 1)
         rollout.rewards *= factor
-        learner.update(rollout)
+        learn_from(learner, rollout)
         return parameters_of(learner.model)
 
     plain = update(1.0)
@@ -263,7 +264,7 @@ def test_reward_options_reach_the_advantages() -> None:
 def test_update_reports_its_metrics() -> None:
     learner = make_learner("ppo", gamma=0.9, gae_lambda=0.8, **SMALL)
     rollout = make_rollout(learner, 16, 1)
-    batch = policy_batch(rollout, rollout.rewards, learner.model, gamma=0.9, gae_lambda=0.8)
+    batch = policy_batch(rollout, learner.model, gamma=0.9, gae_lambda=0.8)
     result = learner.update(rollout)
     names = {"loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm"}
     assert set(result) == names | {"explained_variance", "learning_rate"}
@@ -275,9 +276,9 @@ def test_update_reports_its_metrics() -> None:
 def test_a_restored_learner_continues_exactly() -> None:
     settings: dict[str, Any] = {"normalize_rewards": True, "model": {"normalize_observations": True}, **SMALL}
     first, second = make_learner("ppo", **settings), make_learner("ppo", **settings)
-    first.update(make_rollout(first, 16, 1))
+    learn_from(first, make_rollout(first, 16, 1))
     second.load_state_dict(first.state_dict())
     for learner in (first, second):
-        learner.update(make_rollout(learner, 16, 2))
+        learn_from(learner, make_rollout(learner, 16, 2))
     assert torch.equal(parameters_of(first.model), parameters_of(second.model))
     assert first.updates == second.updates == 2

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from config_cases import refused
-from on_policy_helpers import parameters_of
+from on_policy_helpers import learn_from, parameters_of
 from recurrent_helpers import MEMORIES, carried_rollout, recurrent_learner, stepped
 from rl_training.algorithms.ppo import ppo_loss
 from rl_training.contrib.recurrent_ppo import recurrent_ppo_loss
@@ -139,7 +139,7 @@ def test_rows_that_are_no_transitions_are_not_learned_from() -> None:
         assert not rollout.valid.all()
         rollout.obs[~rollout.valid] += garbage
         rollout.rewards[~rollout.valid] += garbage
-        learner.update(rollout)
+        learn_from(learner, rollout)
         moved.append((parameters_of(learner.model), learner.model.normalizer.mean.clone()))
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(*moved, strict=True))
 

@@ -277,7 +277,7 @@ def test_the_temperature_starts_where_it_should_and_stays_when_it_is_fixed() -> 
 def test_the_temperature_has_a_learning_rate_of_its_own() -> None:
     learner = make_learner("sac", BOX, temperature_learning_rate={"start": 1e-2, "end": 0.0, "over": 10})
     for env_steps, moves in ((10, False), (5, True)):
-        learner.env_steps = env_steps
+        learner.clock.env_steps = env_steps
         before = learner.temperature.value().item()
         learner.update(make_batch(BOX, 8, 0))
         assert (learner.temperature.value().item() != before) == moves

@@ -181,15 +181,16 @@ def test_the_delay_goes_on_after_a_restore() -> None:
 
 
 def test_smoothing_noise_has_its_deviation_and_its_clip() -> None:
+    batch = make_batch(BOX, 20_000, 0)
     wide = make_learner("td3", BOX, target_noise=0.2, target_noise_clip=10.0)
-    noise = wide._smoothing_noise(torch.zeros(20_000, 2)).numpy()
+    noise = wide.step_inputs(batch)[0].numpy()
     assert noise.std() == pytest.approx(0.2, rel=0.02) and abs(noise.mean()) < 0.005
     assert abs(np.corrcoef(noise.T)[0, 1]) < 0.03
     narrow = make_learner("td3", BOX, target_noise=0.2, target_noise_clip=0.1)
-    clipped = narrow._smoothing_noise(torch.zeros(20_000, 2)).numpy()
+    clipped = narrow.step_inputs(batch)[0].numpy()
     assert np.abs(clipped).max() == pytest.approx(0.1)
     assert np.mean(np.abs(clipped) > 0.0999) == pytest.approx(0.617, abs=0.01)  # P(|z| > 0.5)
-    again = narrow._smoothing_noise(torch.zeros(20_000, 2)).numpy()
+    again = narrow.step_inputs(batch)[0].numpy()
     assert not np.array_equal(clipped, again)
 
 

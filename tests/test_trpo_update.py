@@ -15,6 +15,7 @@ from torch.func import functional_call
 from on_policy_helpers import (
     SPACES,
     batch_from,
+    learn_from,
     make_learner,
     make_rollout,
     oracle_cases,
@@ -195,7 +196,7 @@ def test_gradient_at_the_old_policy_is_the_policy_gradient_of_rlax() -> None:
 
 def data_of(learner: Any, rollout: Any) -> PolicyBatch:
     settings = {"gamma": learner.config.gamma, "gae_lambda": learner.config.gae_lambda}
-    return policy_batch(rollout, rollout.rewards, learner.model, **settings)
+    return policy_batch(rollout, learner.model, **settings)
 
 
 def torch_kl(kind: str, old: Tensor, new: Tensor) -> float:
@@ -326,7 +327,7 @@ def test_acting_follows_the_policy_through_updates(kind: str) -> None:
     for seed in range(3):
         rollout = make_rollout(learner, 32, seed)
         before = learner.model.policy_numpy(rollout.obs[0])
-        learner.update(rollout)
+        learn_from(learner, rollout)
         found = learner.model.policy_numpy(rollout.obs[0])
         with torch.no_grad():
             np.testing.assert_allclose(found, learner.model.policy(torch.from_numpy(rollout.obs[0])), atol=1e-5)
@@ -356,7 +357,7 @@ def test_the_loss_sees_every_valid_row_with_the_right_targets(
 def test_schedules_reach_the_step_and_the_critic() -> None:
     settings = {"max_kl": {"start": 0.04, "end": 0.0}, "learning_rate": {"start": 0.01, "end": 0.0}}
     learner = make_learner("trpo", **settings, **SMALL)
-    learner.env_steps = 750
+    learner.clock.env_steps = 750
     result = learner.update(make_rollout(learner, 32, 0))
     assert 0.002 < float(result["approx_kl"]) <= 0.01
     assert float(result["learning_rate"]) == pytest.approx(0.0025)

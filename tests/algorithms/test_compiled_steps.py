@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import doctest
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,7 +78,7 @@ def test_compiled_updates_learn_what_plain_ones_learn_while_schedules_move(algo:
     steps = [part for part in vars(learner).values() if isinstance(part, CompiledStep)]
     assert steps
     for env_steps, batch, expected in updates:
-        learner.env_steps = env_steps
+        learner.clock.env_steps = env_steps
         result = learner.update(batch)
         assert set(result) == set(expected)
         for name in expected:
@@ -213,7 +215,7 @@ def test_a_batch_may_have_one_tensor_only(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("number", [0.1, 3, None])
 def test_only_a_bool_can_be_a_switch(number: Any) -> None:
     step = CompiledStep(SharedVector().step, rows=3)
-    with pytest.raises(TypeError, match=r"argument 3 of a compiled step is a .*only a bool can be a switch"):
+    with pytest.raises(TypeError, match=r"argument 3 of a compiled step is a .*a switch must be a bool"):
         step(Batch(torch.ones(3, 2), torch.arange(3)), torch.tensor(0.1), number)
     assert not step.was_used
 
@@ -235,3 +237,11 @@ def test_tracing_leaves_the_state_as_it_was() -> None:
     traced = trace(owner.step, (batch, torch.tensor(0.1), True))
     assert torch.equal(owner.vector, before)
     assert [tensor.data_ptr() for tensor in traced.state] == [owner.vector.data_ptr()]
+
+
+def test_the_example_of_a_trace_runs() -> None:
+    module = sys.modules[trace.__module__]
+    example = doctest.DocTestFinder().find(trace, globs=vars(module).copy())[0]
+    report: list[str] = []
+    assert len(example.examples) > 4
+    assert doctest.DocTestRunner().run(example, out=report.append).failed == 0, "".join(report)

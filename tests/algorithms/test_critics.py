@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from rl_training.algorithms.common.critics import critic_loss, td_priorities
+from rl_training.algorithms.common.critics import critic_loss, td_errors
 
 
 def random_case(critics: int, size: int = 7) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -71,7 +71,7 @@ def test_metrics_are_named_and_carry_no_gradient() -> None:
 
 def test_priorities_are_the_absolute_errors_averaged_over_critics() -> None:
     q_values = torch.tensor([[1.0, 2.0, 0.0], [5.0, 2.0, -3.0]], requires_grad=True)
-    priorities = td_priorities(q_values, torch.tensor([3.0, 1.0, 0.0]))
-    assert isinstance(priorities, np.ndarray)
+    errors = td_errors(q_values, torch.tensor([3.0, 1.0, 0.0]))
+    assert not errors.requires_grad
     # Errors of opposite sign must not cancel: row one has -2 and +2.
-    np.testing.assert_array_equal(priorities, [2.0, 1.0, 1.5])
+    assert errors.tolist() == [2.0, 1.0, 1.5]

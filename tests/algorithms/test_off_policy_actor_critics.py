@@ -39,7 +39,7 @@ def test_learning_rates_follow_their_schedules(algo: str) -> None:
     parts = (learner.model.policy_network, learner.model.critics)
     before = [snapshot(part) for part in parts]
     for env_steps, moves in ((10, False), (9, True)):
-        learner.env_steps = env_steps
+        learner.clock.env_steps = env_steps
         for number in range(2):
             learner.update(make_batch(BOX, 8, number))
         assert [not torch.equal(snapshot(p), b) for p, b in zip(parts, before, strict=True)] == [moves, moves]

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from on_policy_helpers import parameters_of
+from on_policy_helpers import learn_from, parameters_of
 from recurrent_helpers import MEMORIES, carried_rollout, recurrent_learner, stepped
-from rl_training.algorithms.common.on_policy import ReturnNormalizer
+from rl_training.algorithms.common.rewards import ReturnNormalizer
 from rl_training.algorithms.common.streams import Streams
 from rl_training.contrib import recurrent_ppo
 from rl_training.contrib.recurrent_ppo import recurrent_ppo_loss
@@ -136,7 +136,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize(("kind", "case"), CASES.values(), ids=CASES.keys())
 def test_an_update_equals_the_reference(kind: str, case: dict[str, Any], next_step_resets: bool) -> None:
     learner = recurrent_learner(kind, **SETTINGS, **case)
-    learner.env_steps = 250
+    learner.clock.env_steps = 250
     rollout = carried_rollout(learner, 23, next_step_resets=next_step_resets)
     rewards = rollout.rewards * np.float32(case.get("reward_scale", 1.0))
     rewards = rewards.clip(-case["reward_clip"], case["reward_clip"]) if "reward_clip" in case else rewards
@@ -144,7 +144,7 @@ def test_an_update_equals_the_reference(kind: str, case: dict[str, Any], next_st
         rewards = ReturnNormalizer(GAMMA, 3)(rewards, rollout.episode_starts, rollout.valid)
     reference, before = Reference(learner), parameters_of(learner.model)
     columns = reference.update(rollout, stepped(learner, rollout), rewards)
-    metrics = learner.update(rollout)
+    metrics = learn_from(learner, rollout)
     assert int(learner.optimizer.steps) == 2 * round(rollout.valid.sum() / 16)
     # Adam's first steps are as long as the learning rate, whatever the gradient: rounding shows where it is near 0.
     apart = (parameters_of(learner.model) - parameters_of(reference.model)).abs()

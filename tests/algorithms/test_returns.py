@@ -214,7 +214,7 @@ def test_policy_batch_equals_the_slow_loop(next_step_resets: bool, gae_lambda: f
     learner = make_learner("ppo", num_envs=3)
     rollout = make_rollout(learner, 12, seed=3, next_step_resets=next_step_resets)
     assert rollout.terminated.any() and rollout.truncated.any()
-    batch = policy_batch(rollout, rollout.rewards, learner.model, gamma=0.9, gae_lambda=gae_lambda)
+    batch = policy_batch(rollout, learner.model, gamma=0.9, gae_lambda=gae_lambda)
     expected = slow_advantages(rollout, rollout.rewards, value_of(learner.model), 0.9, gae_lambda)[rollout.valid]
     values = np.array([value_of(learner.model)(obs) for obs in rollout.obs[rollout.valid]])
     assert len(batch) == rollout.valid.sum()
@@ -240,7 +240,7 @@ def test_rows_that_are_no_transitions_influence_nothing(seed: int) -> None:
 
     extras = {"log_probs": with_noise(rollout.extras["log_probs"])}
     noisy = replace(rollout, obs=with_noise(rollout.obs), rewards=with_noise(rollout.rewards), extras=extras)
-    first, second = (policy_batch(r, r.rewards, learner.model, gamma=0.9, gae_lambda=0.95) for r in (rollout, noisy))
+    first, second = (policy_batch(r, learner.model, gamma=0.9, gae_lambda=0.95) for r in (rollout, noisy))
     for name in PolicyBatch.__slots__:
         assert torch.equal(getattr(first, name), getattr(second, name)), name
 
@@ -254,7 +254,7 @@ def test_truncated_episode_bootstraps_from_its_final_observation_not_from_the_re
     rollout = replace(rollout, final_steps=first, final_envs=first, final_obs=np.ones((1, 3), np.float32))
 
     def first_advantage(rollout: Rollout) -> float:
-        batch = policy_batch(rollout, rollout.rewards, learner.model, gamma=0.9, gae_lambda=0.95)
+        batch = policy_batch(rollout, learner.model, gamma=0.9, gae_lambda=0.95)
         return float(batch.advantages[0])
 
     value = value_of(learner.model)
@@ -271,7 +271,7 @@ def test_a_terminal_step_is_worth_its_reward_alone() -> None:
     rollout.terminated[:], rollout.truncated[:] = [[False], [False], [True]], False
     none = np.zeros(0, np.int64)
     rollout = replace(rollout, final_steps=none, final_envs=none, final_obs=np.zeros((0, 3), np.float32))
-    batch = policy_batch(rollout, rollout.rewards, learner.model, gamma=0.9, gae_lambda=0.95)
+    batch = policy_batch(rollout, learner.model, gamma=0.9, gae_lambda=0.95)
     assert float(batch.returns[-1]) == pytest.approx(float(rollout.rewards[-1, 0]), abs=1e-6)
 
 

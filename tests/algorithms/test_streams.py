@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from on_policy_helpers import make_learner, parameters_of
-from rl_training.algorithms.common.learner import build_seeded
 from rl_training.algorithms.common.streams import Streams, derived_seed
 
 
@@ -62,7 +61,7 @@ def test_building_a_model_leaves_the_global_generator_alone() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    build_seeded(Streams(0), lambda: torch.nn.Linear(4, 4))
+    make_learner("ppo").build(lambda: torch.nn.Linear(4, 4))
     assert torch.equal(torch.rand(3), expected)
 
 

@@ -40,12 +40,12 @@ def random_problem(seed: int, steps: int = 9, envs: int = 3, gamma: float = 0.93
         "discounts": np.where(terminated, 0.0, gamma),
         "ends": terminated | truncated,
         "log_probs": rng.standard_normal(shape),
-        "behaviour_log_probs": rng.standard_normal(shape),
+        "behavior_log_probs": rng.standard_normal(shape),
     }
 
 
 def on_policy(problem: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return problem | {"log_probs": problem["behaviour_log_probs"]}
+    return problem | {"log_probs": problem["behavior_log_probs"]}
 
 
 @given(seed=seeds, rho_bar=caps, c_bar=caps, pg_rho_bar=caps, trace_lambda=lambdas)
@@ -100,7 +100,7 @@ def test_equals_rlax_on_single_trajectories() -> None:
 def test_equals_torchrl_with_terminations_and_truncations() -> None:
     for inputs, outputs in oracle_cases("vtrace", "torchrl"):
         assert inputs["terminated"].any() and inputs["truncated"].any()
-        names = ("log_probs", "behaviour_log_probs", "c_bar", "rho_bar")
+        names = ("log_probs", "behavior_log_probs", "c_bar", "rho_bar")
         found = vtrace(
             *(inputs[name] for name in ("rewards", "values", "next_values")),
             np.where(inputs["terminated"], 0.0, inputs["gamma"]),
@@ -177,7 +177,7 @@ def three_steps(**changes: Any) -> VTrace:
     zeros = np.zeros((3, 1))
     problem: dict[str, Any] = {"rewards": column(0, 0, 5), "values": zeros, "next_values": zeros.copy()}
     problem |= {"discounts": np.full((3, 1), 0.5), "ends": np.zeros((3, 1), bool)}
-    problem |= {"log_probs": zeros, "behaviour_log_probs": zeros}
+    problem |= {"log_probs": zeros, "behavior_log_probs": zeros}
     return vtrace(**(problem | changes))
 
 
@@ -207,7 +207,7 @@ def test_weights_beyond_the_range_of_floats_are_capped() -> None:
 
 
 @pytest.mark.parametrize(("rho_bar", "expected"), [(1.0, 1 / 3), (2.0, 0.2)])
-def test_learning_from_a_fixed_behaviour_policy_ends_at_the_value_that_the_paper_proves(
+def test_learning_from_a_fixed_behavior_policy_ends_at_the_value_that_the_paper_proves(
     rho_bar: float, expected: float
 ) -> None:
     """One state, rewards 0 and 1, mu = (.5, .5), pi = (.9, .1), gamma .5.
@@ -234,7 +234,7 @@ def test_inputs_are_left_alone_and_single_precision_is_kept() -> None:
         np.testing.assert_array_equal(array, before[name])
 
 
-@pytest.mark.parametrize("name", ["rewards", "next_values", "discounts", "ends", "behaviour_log_probs"])
+@pytest.mark.parametrize("name", ["rewards", "next_values", "discounts", "ends", "behavior_log_probs"])
 def test_arrays_of_different_shapes_are_refused_by_name(name: str) -> None:
     problem = random_problem(0)
     # Numpy would broadcast a single row, and nobody would notice.

@@ -88,7 +88,7 @@ def test_gae_neither_bootstraps_nor_sums_across_a_break(tmp_path: Path) -> None:
     collector = collector_on(envs)
     rollout, _ = collector.collect(6)
     gamma, trace = 0.5, 0.5
-    batch = policy_batch(rollout, rollout.rewards, LinearValue(), gamma=gamma, gae_lambda=trace)  # type: ignore[arg-type]
+    batch = policy_batch(rollout, LinearValue(), gamma=gamma, gae_lambda=trace)  # type: ignore[arg-type]
     # By hand. Rewards are 1, 2, 3; V is 0, 10, 20, and 30 at the last observation that was seen.
     deltas = [1 + gamma * 10 - 0, 2 + gamma * 20 - 10, 3 + gamma * 30 - 20]
     third = deltas[2]

@@ -19,6 +19,7 @@ from replay_helpers import (
     snapshot,
 )
 from rl_training.algorithms import dqn as dqn_module
+from rl_training.algorithms.common import replay_learner
 from rl_training.algorithms.dqn import dqn_loss
 from rl_training.envs.probes import TimeLimitRingProbe, probe_vector_env
 
@@ -67,7 +68,7 @@ def test_copies_missed_during_warm_up_are_not_made_up_for() -> None:
     learner = make_learner("dqn", DISCRETE, target_update_every=5, learning_rate=1e-2)
     changed = []
     for env_steps in range(17, 31):
-        learner.env_steps = env_steps
+        learner.clock.env_steps = env_steps
         before = snapshot(learner.target.module)
         learner.update(make_batch(DISCRETE, 8, env_steps))
         if not torch.equal(before, snapshot(learner.target.module)):
@@ -78,7 +79,7 @@ def test_copies_missed_during_warm_up_are_not_made_up_for() -> None:
 def test_a_soft_target_moves_at_every_update_and_never_by_a_hard_copy() -> None:
     learner = make_learner("dqn", DISCRETE, tau=0.25, target_update_every=1, learning_rate=1e-2)
     for number in range(4):
-        learner.env_steps = number + 1
+        learner.clock.env_steps = number + 1
         before = snapshot(learner.target.module)
         learner.update(make_batch(DISCRETE, 8, number))
         expected = 0.75 * before + 0.25 * snapshot(learner.model)
@@ -88,10 +89,10 @@ def test_a_soft_target_moves_at_every_update_and_never_by_a_hard_copy() -> None:
 
 def test_copies_already_made_are_part_of_the_state() -> None:
     learner, other = (make_learner("dqn", DISCRETE, target_update_every=10) for _ in range(2))
-    learner.env_steps = 10
+    learner.clock.env_steps = 10
     learner.update(make_batch(DISCRETE, 8, 0))
     other.load_state_dict(learner.state_dict())
-    other.env_steps = 11
+    other.clock.env_steps = 11
     other.update(make_batch(DISCRETE, 8, 1))
     torch.testing.assert_close(snapshot(other.target.module), snapshot(learner.target.module), rtol=0, atol=0)
 
@@ -120,7 +121,7 @@ def test_epsilon_follows_its_closed_form_in_env_steps(
         assert num_actions == 2 and actions.shape == (num_envs,)
         return actions
 
-    monkeypatch.setattr(dqn_module, "epsilon_greedy", spy)
+    monkeypatch.setattr(replay_learner, "epsilon_greedy", spy)
     loop = make_loop(
         "dqn",
         probe_vector_env(TimeLimitRingProbe, num_envs, length=4),
@@ -150,7 +151,7 @@ def test_exploring_acts_mix_greedy_and_random_by_the_scheduled_epsilon(algo: str
     obs = np.tile(np.array([[0.5, -1.0, 2.0]], np.float32), (8000, 1))
     greedy = learner.act(obs, explore=False).actions
     for env_steps, epsilon in ((0, 0.8), (50, 0.4), (100, 0.0), (500, 0.0)):
-        learner.env_steps = env_steps
+        learner.clock.env_steps = env_steps
         chosen = learner.act(obs, explore=True).actions
         assert np.mean(chosen != greedy) == pytest.approx(epsilon * 3 / 4, abs=0.02)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,21 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
+from on_policy_helpers import learn_from
 from probe_suite import build_loop
 from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.api import A2C
+from rl_training.config.base import OnPolicyConfig
+from rl_training.data.rollout import Rollout
 from rl_training.envs.probes import AutoresetCanaryProbe, probe_vector_env
 from rl_training.errors import NumericalError
+from rl_training.experiment.registry import algorithm_names, get_config_class
 from rl_training.runtime.collector import Episode
 from rl_training.runtime.loops import OnPolicyLoop, Progress
 from rl_training.runtime.metric_window import RECENT_EPISODES, MetricWindow
+from rl_training.storage.state_tree import state_hash
+
+ON_POLICY = [name for name in algorithm_names() if issubclass(get_config_class(name), OnPolicyConfig)]
 
 
 def a2c_loop(
@@ -97,6 +105,47 @@ def test_acting_within_a_rollout_sees_the_steps_before_it() -> None:
     loop.learner.act = watched  # type: ignore[method-assign]
     list(loop)
     assert seen == [0] * 5 + [10] * 5
+
+
+@pytest.mark.parametrize("algo", ON_POLICY)
+def test_a_round_shapes_rewards_then_updates_then_shows_the_observations(algo: str) -> None:
+    """Reset rows and ends of both kinds included; a twin learner gets the same rollouts from `learn_from`."""
+    settings: dict[str, Any] = {"num_steps": 12, "reward_scale": 0.5, "reward_clip": 0.6, "normalize_rewards": True}
+    settings["learning_rate"] = {"start": 1e-2, "end": 0.0}
+    settings |= {"minibatch_size": 8} if "minibatch_size" in get_config_class(algo).model_fields else {}
+
+    def build() -> OnPolicyLoop:
+        envs = probe_vector_env(AutoresetCanaryProbe, 2, autoreset_mode=AutoresetMode.NEXT_STEP, length=3)
+        loop = build_loop(algo, envs, steps=80, model={"normalize_observations": True}, **settings)
+        assert isinstance(loop, OnPolicyLoop)
+        return loop
+
+    loop, twin = build(), build().learner
+    collected: list[tuple[int, Rollout]] = []
+    seen: list[tuple[float, np.ndarray]] = []
+    collect, update = loop.collector.collect, loop.learner.update
+
+    def watched_collect(num_steps: int) -> Any:
+        rollout, episodes = collect(num_steps)
+        collected.append((loop.env_steps, deepcopy(rollout)))
+        return rollout, episodes
+
+    def watched_update(rollout: Rollout) -> UpdateResult:
+        seen.append((float(loop.learner.model.normalizer.count), rollout.rewards))
+        return update(rollout)
+
+    loop.collector.collect, loop.learner.update = watched_collect, watched_update  # type: ignore[method-assign]
+    list(loop)
+    assert len(seen) == len(collected) > 2
+    assert [count for count, _ in seen] == [env_steps for env_steps, _ in collected]
+    assert float(loop.learner.model.normalizer.count) == loop.env_steps
+    for (env_steps, rollout), (_, rewards) in zip(collected, seen, strict=True):
+        assert not rollout.valid.all() and not np.array_equal(rewards, rollout.rewards)
+        twin.clock.env_steps = env_steps
+        learn_from(twin, rollout)
+    for part in ("model", "return_normalizer"):
+        ours, theirs = (learner.state_dict()["parts"][part] for learner in (loop.learner, twin))
+        assert state_hash(ours) == state_hash(theirs), part
 
 
 def test_a_restored_loop_goes_on_where_the_saved_one_stood() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,21 @@ def make_rollout(learner: Any, num_steps: int, seed: int, *, next_step_resets: b
         final_obs=rng.standard_normal((len(final_steps), width)).astype(np.float32),
         extras={name: np.stack([action.extras[name] for action in chosen]) for name in chosen[0].extras},
     )
+
+
+def shaped(learner: Any, rollout: Rollout) -> Rollout:
+    """The rollout as the loop passes it to `update`: rewards scaled, clipped, and normalized if the config says so."""
+    rewards = learner.shape_rewards(rollout.rewards)
+    if learner.return_normalizer is not None:
+        rewards = learner.return_normalizer(rewards, rollout.episode_starts, rollout.valid)
+    return replace(rollout, rewards=rewards)
+
+
+def learn_from(learner: Any, rollout: Rollout) -> Any:
+    """What the on-policy loop does with a rollout; test_loops.py compares the two."""
+    result = learner.update(shaped(learner, rollout))
+    learner.observe(rollout.obs, rollout.valid)
+    return result
 
 
 def slow_advantages(rollout: Rollout, rewards: np.ndarray, value: Any, gamma: float, trace: float) -> np.ndarray:

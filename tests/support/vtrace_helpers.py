@@ -18,7 +18,7 @@ def by_the_paper(  # type: ignore[no-untyped-def]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Equation 1 as it stands, a sum over t with a product of c's; then the gradient's weight and target."""
     steps, envs = p["rewards"].shape
-    weights = np.exp(p["log_probs"] - p["behaviour_log_probs"])
+    weights = np.exp(p["log_probs"] - p["behavior_log_probs"])
     targets, gradients = np.zeros((2, steps, envs))
 
     def target(s: int, env: int) -> float:
@@ -61,7 +61,7 @@ def problem_of(rollout: Rollout, model: Any, log_probs: np.ndarray, gamma: float
         "discounts": np.where(rollout.terminated, 0.0, gamma),
         "ends": rollout.terminated | rollout.truncated,
         "log_probs": log_probs.astype(np.float64),
-        "behaviour_log_probs": rollout.extras["log_probs"].astype(np.float64),
+        "behavior_log_probs": rollout.extras["log_probs"].astype(np.float64),
     }
 
 

@@ -10,23 +10,13 @@ final observation, which the paper's environments never needed.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import torch
 from torch import Tensor
 
 from rl_training.algorithms.common.compile.compiled_step import Scalar
-from rl_training.algorithms.common.learner import Action, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.learner import Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics
-from rl_training.algorithms.common.on_policy import (
-    PolicyBatch,
-    ReturnNormalizer,
-    learner_rewards,
-    normalize,
-    policy_batch,
-)
-from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.on_policy import PolicyBatch, actor_critic_loss, normalize, policy_batch
+from rl_training.algorithms.common.optimizer import chosen_optimizer
 from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.a2c import A2CConfig
@@ -46,49 +36,26 @@ def a2c_loss(
     advantages = normalize(batch.advantages) if config.normalize_advantages else batch.advantages
     policy_loss = -(log_probs * advantages).mean()
     value_loss = 0.5 * (values - batch.returns).square().mean()
-    mean_entropy = entropy.mean()
-    loss = policy_loss + config.value_coef * value_loss - entropy_coef * mean_entropy
-    metrics = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": mean_entropy}
-    return loss, {name: value.detach() for name, value in metrics.items()}
+    return actor_critic_loss(policy_loss, value_loss, entropy, value_coef=config.value_coef, entropy_coef=entropy_coef)
 
 
-class A2C(Learner):
+class A2C(Learner[A2CConfig]):
     """One gradient step on each rollout."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
-        assert isinstance(config.algo_kwargs, A2CConfig)
-        self.config = config.algo_kwargs
-        self.model: MLPActorCritic = self.to_device(
-            build_seeded(streams, lambda: MLPActorCritic(spaces, self.model_config))
-        )
-        self.optimizer = Optimizer(
-            self.model.parameters(),
-            kind=self.config.optimizer,
-            epsilon=self.config.optimizer_epsilon,
-            decay=self.config.rmsprop_decay,
-            max_grad_norm=self.config.max_grad_norm,
-        )
-        self.return_normalizer = (
-            ReturnNormalizer(self.config.gamma, self.num_envs) if self.config.normalize_rewards else None
-        )
+        self.model: MLPActorCritic = self.build(lambda: MLPActorCritic(spaces, config.model))
+        self.optimizer = self.add_optimizer(self.model, self.config.learning_rate, **chosen_optimizer(self.config))
         self.gradient_step = self.compiled(self._gradient_step, rows=self.config.num_steps * self.num_envs)
 
-    def act(
-        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
-    ) -> Action:
-        return Action(*self.model.act(obs, self.streams["exploration"] if explore else None))
-
-    def update(self, batch: Rollout) -> UpdateResult:
-        rewards = learner_rewards(self, self.return_normalizer, batch)
-        data = policy_batch(batch, rewards, self.model, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda)
-        learning_rate = self.scheduled(self.config.learning_rate)
-        self.optimizer.set_learning_rate(learning_rate)
-        metrics = self.gradient_step(data, torch.tensor(self.scheduled(self.config.entropy_coef)))
+    def update(self, rollout: Rollout) -> UpdateResult:
+        batch = policy_batch(rollout, self.model, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda)
+        self.set_learning_rates()
+        metrics = self.gradient_step(batch, self.scheduled_tensor(self.config.entropy_coef))
         self.updates += 1
-        self.observe(batch.obs, batch.valid)
-        metrics["explained_variance"] = explained_variance(data.values, data.returns)
-        return UpdateResult(metrics | {"learning_rate": torch.tensor(learning_rate)})
+        metrics["explained_variance"] = explained_variance(batch.values, batch.returns)
+        metrics["learning_rate"] = self.scheduled_tensor(self.config.learning_rate)
+        return UpdateResult(metrics)
 
     def _gradient_step(self, batch: PolicyBatch, entropy_coef: Tensor) -> Metrics:
         outputs = self.model.evaluate_actions(batch.obs, batch.actions)

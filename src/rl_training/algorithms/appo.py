@@ -16,39 +16,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.common.learner import Action, Counter, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.counters import Counter
+from rl_training.algorithms.common.learner import Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
-from rl_training.algorithms.common.on_policy import PolicyBatch, ReturnNormalizer, learner_rewards, normalize
-from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.on_policy import PolicyBatch, actor_critic_loss, normalize
 from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
-from rl_training.algorithms.common.trajectories import (
-    Trajectories,
-    approximate_kl,
-    column_groups,
-    importance_metrics,
-)
-from rl_training.algorithms.ppo import ppo_policy_loss
+from rl_training.algorithms.common.trajectories import Trajectories, column_groups, importance_metrics
+from rl_training.algorithms.ppo import ppo_policy_loss, ratio_metrics
 from rl_training.config.appo import APPOConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 
-LARGEST_BEHAVIOUR_RATIO = 2.0  # of mu/pi_t; RLlib's choice for what IMPACT leaves open
+LARGEST_BEHAVIOR_RATIO = 2.0  # of mu/pi_t; RLlib's choice for what IMPACT leaves open
 
 
-def impact_log_probs(target_log_probs: Tensor, behaviour_log_probs: Tensor) -> Tensor:
+def impact_log_probs(target_log_probs: Tensor, behavior_log_probs: Tensor) -> Tensor:
     """log of what IMPACT's ratio divides pi by:  min(mu/pi_t, 2) pi/mu = pi / max(pi_t, mu/2).  All [B]."""
-    return torch.max(target_log_probs, behaviour_log_probs - math.log(LARGEST_BEHAVIOUR_RATIO))
+    return torch.max(target_log_probs, behavior_log_probs - math.log(LARGEST_BEHAVIOR_RATIO))
 
 
 def appo_loss(
@@ -70,91 +62,64 @@ def appo_loss(
     advantages = normalize(batch.advantages) if config.normalize_advantages else batch.advantages
     policy_loss = ppo_policy_loss(log_probs, batch.log_probs, advantages, clip_range)
     value_loss = 0.5 * (values - batch.returns).square().mean()
-    mean_entropy = entropy.mean()
-    loss = policy_loss + config.value_coef * value_loss - entropy_coef * mean_entropy
-    metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": mean_entropy}
+    loss, metrics = actor_critic_loss(
+        policy_loss, value_loss, entropy, value_coef=config.value_coef, entropy_coef=entropy_coef
+    )
     if kl is not None:
-        metrics["kl_to_target"] = kl.mean()
-        loss = loss + config.kl_coef * metrics["kl_to_target"]
-    metrics = {name: value.detach() for name, value in (metrics | {"loss": loss}).items()}
-    with torch.no_grad():
-        ratio = (log_probs - batch.log_probs).exp()
-        metrics["clip_fraction"] = ((ratio - 1).abs() > clip_range).float().mean()
-    metrics["approx_kl"] = approximate_kl(log_probs, batch.log_probs)
-    metrics["explained_variance"] = explained_variance(batch.values, batch.returns)
-    return loss, metrics
+        mean_kl = kl.mean()
+        loss = loss + config.kl_coef * mean_kl
+        metrics |= {"loss": loss.detach(), "kl_to_target": mean_kl.detach()}
+    metrics |= ratio_metrics(log_probs, batch.log_probs, clip_range)
+    return loss, metrics | {"explained_variance": explained_variance(batch.values, batch.returns)}
 
 
-class APPO(Learner):
+class APPO(Learner[APPOConfig]):
     """Several passes over each rollout, in minibatches of whole envs."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
-        assert isinstance(config.algo_kwargs, APPOConfig)
-        self.config = config.algo_kwargs
-        self.model: MLPActorCritic = self.to_device(
-            build_seeded(streams, lambda: MLPActorCritic(spaces, self.model_config))
-        )
-        self.optimizer = Optimizer(
-            self.model.parameters(), epsilon=self.config.adam_epsilon, max_grad_norm=self.config.max_grad_norm
-        )
+        self.model: MLPActorCritic = self.build(lambda: MLPActorCritic(spaces, config.model))
+        self.optimizer = self.add_optimizer(self.model, self.config.learning_rate, epsilon=self.config.adam_epsilon)
         self.target = TargetNetwork(self.model) if self.config.target_update_every is not None else None
-        self.target_copies = Counter()
-        self.return_normalizer = (
-            ReturnNormalizer(self.config.gamma, self.num_envs) if self.config.normalize_rewards else None
-        )
+        self.target_copies = Counter() if self.target is None else self.target.copies
 
-    def act(
-        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
-    ) -> Action:
-        return Action(*self.model.act(obs, self.streams["exploration"] if explore else None))
-
-    def update(self, batch: Rollout) -> UpdateResult:
-        rollout = replace(batch, rewards=learner_rewards(self, self.return_normalizer, batch))
-        learning_rate = self.scheduled(self.config.learning_rate)
-        self.optimizer.set_learning_rate(learning_rate)
+    def update(self, rollout: Rollout) -> UpdateResult:
+        self.set_learning_rates()
         clip_range, entropy_coef = self.scheduled(self.config.clip_range), self.scheduled(self.config.entropy_coef)
-        self._move_target()
+        if self.target is not None and self.config.target_update_every is not None:
+            self.target.copy_every(self.env_steps, self.config.target_update_every)
         history: list[Metrics] = []
-        for group in self._minibatches(rollout):
+        for group in self._groups(rollout):
             trajectories = Trajectories(group, self.model)
-            data, kl, measured = self._prepare(trajectories)
+            minibatch, kl, importance = self._prepare(trajectories)
             loss, metrics = appo_loss(
-                *trajectories.outputs, data, self.config, clip_range=clip_range, entropy_coef=entropy_coef, kl=kl
+                *trajectories.outputs, minibatch, self.config, clip_range=clip_range, entropy_coef=entropy_coef, kl=kl
             )
-            metrics |= measured | {"grad_norm": self.optimizer.step(loss)}
+            metrics |= importance | {"grad_norm": self.optimizer.step(loss)}
             history.append(metrics)
         self.updates += 1
-        self.observe(batch.obs, batch.valid)
-        return UpdateResult(mean_metrics(history) | {"learning_rate": torch.tensor(learning_rate)})
+        return UpdateResult(mean_metrics(history) | {"learning_rate": self.scheduled_tensor(self.config.learning_rate)})
 
     def _prepare(self, trajectories: Trajectories) -> tuple[PolicyBatch, Tensor | None, Metrics]:
         """Advantages, targets and what the ratio is taken against; the divergence from the target if it counts."""
-        behaviour, kl = trajectories.behaviour_log_probs, None
+        behavior, kl = trajectories.behavior_log_probs, None
         if self.target is None:
             learned = trajectories.log_probs.detach()
-            found = trajectories.vtrace(learned, self.config)
-            data = trajectories.batch(behaviour, found.advantages, found.targets)
+            vtrace = trajectories.vtrace(learned, self.config)
+            minibatch = trajectories.batch(behavior, vtrace.advantages, vtrace.targets)
         else:
             target, obs = self.target.module, trajectories.obs
             with torch.no_grad():
                 policy = target.policy(obs)
                 learned = target.distribution.log_prob(policy, trajectories.actions)
-            found = trajectories.vtrace(learned, self.config)
-            reference = impact_log_probs(learned, behaviour)
-            data = trajectories.batch(reference, found.policy_gradient_advantages, found.targets)
+            vtrace = trajectories.vtrace(learned, self.config)
+            reference = impact_log_probs(learned, behavior)
+            minibatch = trajectories.batch(reference, vtrace.policy_gradient_advantages, vtrace.targets)
             if self.config.kl_coef > 0:
                 kl = trajectories.valid(target.distribution.kl(policy, self.model.policy(obs)))
-        rows = (trajectories.valid(learned), trajectories.valid(behaviour))
-        return data, kl, importance_metrics(*rows, self.config.rho_bar)
+        rows = (trajectories.valid(learned), trajectories.valid(behavior))
+        return minibatch, kl, importance_metrics(*rows, self.config.rho_bar)
 
-    def _minibatches(self, rollout: Rollout) -> Iterator[Rollout]:
+    def _groups(self, rollout: Rollout) -> Iterator[Rollout]:
         for _ in range(self.config.update_epochs):
             yield from column_groups(rollout, self.config.num_minibatches, self.streams["minibatches"])
-
-    def _move_target(self) -> None:
-        if self.target is None or self.config.target_update_every is None:
-            return
-        if (due := self.env_steps // self.config.target_update_every) > self.target_copies.value:
-            self.target_copies.value = due
-            self.target.follow()

@@ -13,22 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.common.exploration import epsilon_greedy
-from rl_training.algorithms.common.learner import Action, Counter, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common import projections
+from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.algorithms.common.metrics import Metrics
-from rl_training.algorithms.common.optimizer import Optimizer
-from rl_training.algorithms.common.projections import (
-    categorical_projection,
-    clipped_share,
-    cross_entropy,
-    kl_divergence,
-    make_support,
-    support_advice,
-)
+from rl_training.algorithms.common.replay_learner import QLearner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.config.c51 import C51Config
@@ -58,51 +49,32 @@ def c51_loss(logits: Tensor, target: Tensor, support: Tensor, weights: Tensor | 
 
     `logits` of the actions taken and `target` m, projected, are [B, atoms]; weights [B].
     """
-    loss = cross_entropy(logits, target, weights)
+    loss = projections.cross_entropy(logits, target, weights)
     q_mean = expected_return(logits.detach(), support).mean()
     return loss, {"loss": loss.detach(), "q_mean": q_mean, "target_q_mean": (target @ support).mean()}
 
 
-class C51(Learner):
+class C51(QLearner[C51Config]):
     """Epsilon-greedy on expected returns; the distributions chase those of a slower target network."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
-        assert isinstance(config.algo_kwargs, C51Config)
-        self.config = config.algo_kwargs
-        support = make_support(self.config.support_low, self.config.support_high, self.config.num_atoms)
-        self.model: MLPC51Network = self.to_device(
-            build_seeded(
-                streams,
-                lambda: MLPC51Network(spaces, self.model_config, support=support, dueling=self.config.dueling),
-            )
+        settings = self.config
+        support = projections.make_support(settings.support_low, settings.support_high, settings.num_atoms)
+        self.model: MLPC51Network = self.build(
+            lambda: MLPC51Network(spaces, config.model, support=support, dueling=settings.dueling)
         )
         # Adam's epsilon as in the paper: cross entropy has small gradients, and a smaller one magnifies their noise.
-        epsilon = 0.01 / self.config.batch_size
-        self.optimizer = Optimizer(self.model.parameters(), epsilon=epsilon, max_grad_norm=self.config.max_grad_norm)
+        epsilon = 0.01 / settings.batch_size
+        self.optimizer = self.add_optimizer(self.model, settings.learning_rate, epsilon=epsilon)
         self.target = TargetNetwork(self.model)
-        self.target_copies = Counter()
-        self.gradient_step = self.compiled(self._gradient_step, rows=self.config.batch_size)
-
-    def act(
-        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
-    ) -> Action:
-        greedy = self.model.greedy_actions
-        if not explore:
-            return Action(greedy(obs))
-        epsilon, num_actions = self.scheduled(self.config.exploration), self.spaces.action_sizes[0]
-        return Action(epsilon_greedy(greedy, obs, num_actions, epsilon, self.streams["exploration"]))
+        self.target_copies = self.target.copies
 
     def update(self, batch: Transitions) -> UpdateResult:
-        batch = batch.to(self.device)
-        learning_rate = self.scheduled(self.config.learning_rate)
-        self.optimizer.set_learning_rate(learning_rate)
-        metrics, divergences = self.gradient_step(batch)
-        self.updates += 1
-        self._copy_target()
-        metrics["exploration"] = torch.tensor(self.scheduled(self.config.exploration))
-        metrics["learning_rate"] = torch.tensor(learning_rate)
-        return UpdateResult(metrics, divergences.cpu().numpy() if self.config.prioritized else None)
+        result = super().update(batch)
+        if self.config.tau is None:
+            self.target.copy_every(self.env_steps, self.config.target_update_every)
+        return result
 
     def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
         support, outcome = self.model.support, (batch.rewards, batch.discounts)
@@ -110,24 +82,14 @@ class C51(Learner):
             next_q_online = self.model.q_values(batch.next_obs) if self.config.double else None
             next_logits = self.target.module.distribution_logits(batch.next_obs)
             next_probabilities = greedy_distribution(next_logits, support, next_q_online)
-            target = categorical_projection(*outcome, next_probabilities, support)
+            target = projections.categorical_projection(*outcome, next_probabilities, support)
         logits = logits_of(self.model.distribution_logits(batch.obs), batch.actions)
         loss, metrics = c51_loss(logits, target, support, batch.weights)
-        metrics["support_clipped"] = clipped_share(*outcome, next_probabilities, support)
+        metrics["support_clipped"] = projections.clipped_share(*outcome, next_probabilities, support)
         metrics["grad_norm"] = self.optimizer.step(loss)
         if self.config.tau is not None:
             self.target.follow(self.config.tau)
-        return metrics, kl_divergence(target, logits)
-
-    def _copy_target(self) -> None:
-        """A full copy whenever `target_update_every` env steps have passed, unless the target follows softly.
-
-        The count may also fall: a new run that starts from a saved learner counts its steps from 0 again.
-        """
-        due = self.env_steps // self.config.target_update_every
-        if self.config.tau is None and due != self.target_copies.value:
-            self.target_copies.value = due
-            self.target.follow()
+        return metrics, projections.kl_divergence(target, logits)
 
     def advice(self, metrics: Mapping[str, Any]) -> str | None:
-        return support_advice(metrics, self.config.support_low, self.config.support_high)
+        return projections.support_advice(metrics, self.config.support_low, self.config.support_high)

@@ -9,23 +9,14 @@ no batch normalisation and no weight decay; the action enters the critic at its 
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import torch
 from torch import Tensor
 
 from rl_training.algorithms.common.critics import critic_loss, td_errors
-from rl_training.algorithms.common.exploration import make_action_noise
-from rl_training.algorithms.common.learner import Action, Learner, UpdateResult, build_seeded
 from rl_training.algorithms.common.metrics import Metrics
-from rl_training.algorithms.common.optimizer import Optimizer
-from rl_training.algorithms.common.streams import Streams
-from rl_training.algorithms.common.target_network import TargetNetwork
+from rl_training.algorithms.common.replay_learner import NoisyActorCritic
 from rl_training.config.ddpg import DDPGConfig
-from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
-from rl_training.envs.spaces import Spaces
 from rl_training.models.mlp_continuous import MLPDeterministicActorCritic
 
 
@@ -45,39 +36,8 @@ def ddpg_actor_loss(model: MLPDeterministicActorCritic, obs: Tensor) -> Tensor:
     return -model.q_value(obs, model.actor(obs)).mean()
 
 
-class DDPG(Learner):
+class DDPG(NoisyActorCritic[DDPGConfig, MLPDeterministicActorCritic]):
     """A tanh actor that climbs its critic, both followed by soft targets."""
-
-    def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
-        super().__init__(spaces, config, streams)
-        assert isinstance(config.algo_kwargs, DDPGConfig)
-        self.config = config.algo_kwargs
-        self.model: MLPDeterministicActorCritic = self.to_device(
-            build_seeded(streams, lambda: MLPDeterministicActorCritic(spaces, self.model_config, num_critics=1))
-        )
-        self.target = TargetNetwork(self.model)
-        self.actor_optimizer = Optimizer(
-            self.model.policy_network.parameters(), max_grad_norm=self.config.max_grad_norm
-        )
-        self.critic_optimizer = Optimizer(self.model.critics.parameters(), max_grad_norm=self.config.max_grad_norm)
-        self.noise = make_action_noise(self.config.noise_type, self.config.exploration_noise)
-        self.gradient_step = self.compiled(self._gradient_step, rows=self.config.batch_size)
-
-    def act(
-        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
-    ) -> Action:
-        actions = self.model.act(obs)
-        if explore:
-            actions = self.noise.apply(actions, self.streams["exploration"], episode_starts)
-        return Action(actions)
-
-    def update(self, batch: Transitions) -> UpdateResult:
-        batch = batch.to(self.device)
-        self.actor_optimizer.set_learning_rate(self.scheduled(self.config.actor_learning_rate))
-        self.critic_optimizer.set_learning_rate(self.scheduled(self.config.critic_learning_rate))
-        metrics, errors = self.gradient_step(batch)
-        self.updates += 1
-        return UpdateResult(metrics, errors.cpu().numpy() if self.config.prioritized else None)
 
     def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
@@ -85,8 +45,9 @@ class DDPG(Learner):
         q_values = self.model.q_values(batch.obs, batch.actions)
         loss, metrics = ddpg_loss(q_values, target, batch.weights)
         metrics["critic_grad_norm"] = self.critic_optimizer.step(loss)
-        actor_loss = ddpg_actor_loss(self.model, batch.obs)
-        metrics["actor_grad_norm"] = self.actor_optimizer.step(actor_loss)
-        metrics["actor_loss"] = actor_loss.detach()
+        metrics |= self.actor_step(ddpg_actor_loss(self.model, batch.obs))
         self.target.follow(self.config.tau)
         return metrics, td_errors(q_values, target)
+
+    def make_model(self) -> MLPDeterministicActorCritic:
+        return MLPDeterministicActorCritic(self.spaces, self.model_config, num_critics=1)

@@ -11,17 +11,13 @@ instead follow softly (`tau`).
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rl_training.algorithms.common.exploration import epsilon_greedy
-from rl_training.algorithms.common.learner import Action, Counter, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.algorithms.common.metrics import Metrics
-from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.replay_learner import QLearner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.config.dqn import DQNConfig
@@ -50,40 +46,24 @@ def dqn_loss(q: Tensor, target: Tensor, weights: Tensor | None = None) -> tuple[
     return loss, {"loss": loss.detach(), "q_mean": q.detach().mean(), "target_q_mean": target.mean()}
 
 
-class DQN(Learner):
+class DQN(QLearner[DQNConfig]):
     """Epsilon-greedy on an online network that chases a slower target network."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
-        assert isinstance(config.algo_kwargs, DQNConfig)
-        self.config = config.algo_kwargs
-        self.model: MLPQNetwork = self.to_device(
-            build_seeded(streams, lambda: MLPQNetwork(spaces, self.model_config, dueling=self.config.dueling))
-        )
-        self.optimizer = Optimizer(self.model.parameters(), max_grad_norm=self.config.max_grad_norm)
+        self.model: MLPQNetwork = self.build(lambda: MLPQNetwork(spaces, config.model, dueling=self.config.dueling))
+        self.optimizer = self.add_optimizer(self.model, self.config.learning_rate)
         self.target = TargetNetwork(self.model)
-        self.target_copies = Counter()
-        self.gradient_step = self.compiled(self._gradient_step, rows=self.config.batch_size)
-
-    def act(
-        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
-    ) -> Action:
-        greedy = self.model.greedy_actions
-        if not explore:
-            return Action(greedy(obs))
-        epsilon, num_actions = self.scheduled(self.config.exploration), self.spaces.action_sizes[0]
-        return Action(epsilon_greedy(greedy, obs, num_actions, epsilon, self.streams["exploration"]))
+        self.target_copies = self.target.copies
 
     def update(self, batch: Transitions) -> UpdateResult:
-        batch = batch.to(self.device)
-        learning_rate = self.scheduled(self.config.learning_rate)
-        self.optimizer.set_learning_rate(learning_rate)
-        metrics, errors = self.gradient_step(batch)
-        self.updates += 1
-        self._move_target()
-        metrics["exploration"] = torch.tensor(self.scheduled(self.config.exploration))
-        metrics["learning_rate"] = torch.tensor(learning_rate)
-        return UpdateResult(metrics, errors.cpu().numpy() if self.config.prioritized else None)
+        """A gradient step; then the target follows softly, or is copied every `target_update_every` env steps."""
+        result = super().update(batch)
+        if self.config.tau is not None:
+            self.target.follow(self.config.tau)
+        else:
+            self.target.copy_every(self.env_steps, self.config.target_update_every)
+        return result
 
     def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
@@ -93,14 +73,3 @@ class DQN(Learner):
         loss, metrics = dqn_loss(q, target, batch.weights)
         metrics["grad_norm"] = self.optimizer.step(loss)
         return metrics, (q.detach() - target).abs()
-
-    def _move_target(self) -> None:
-        """Softly after each gradient step, or a hard copy whenever `target_update_every` env steps have passed.
-
-        The count may also fall: a new run that starts from a saved learner counts its steps from 0 again.
-        """
-        if self.config.tau is not None:
-            self.target.follow(self.config.tau)
-        elif (due := self.env_steps // self.config.target_update_every) != self.target_copies.value:
-            self.target_copies.value = due
-            self.target.follow()

@@ -13,17 +13,12 @@ into several gradient steps by whole envs, with weights taken anew before each.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
-import numpy as np
-import torch
 from torch import Tensor
 
-from rl_training.algorithms.common.learner import Action, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.learner import Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
-from rl_training.algorithms.common.on_policy import PolicyBatch, ReturnNormalizer, learner_rewards, normalize
-from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.on_policy import PolicyBatch, actor_critic_loss, normalize
+from rl_training.algorithms.common.optimizer import chosen_optimizer
 from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.trajectories import (
@@ -56,55 +51,35 @@ def impala_loss(
     advantages = normalize(batch.advantages) if config.normalize_advantages else batch.advantages
     policy_loss = -(log_probs * advantages).mean()
     value_loss = 0.5 * (values - batch.returns).square().mean()
-    mean_entropy = entropy.mean()
-    loss = policy_loss + config.value_coef * value_loss - entropy_coef * mean_entropy
-    metrics = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": mean_entropy}
-    metrics = {name: value.detach() for name, value in metrics.items()}
+    loss, metrics = actor_critic_loss(
+        policy_loss, value_loss, entropy, value_coef=config.value_coef, entropy_coef=entropy_coef
+    )
     metrics |= importance_metrics(log_probs, batch.log_probs, config.rho_bar)
     metrics["approx_kl"] = approximate_kl(log_probs, batch.log_probs)
     metrics["explained_variance"] = explained_variance(batch.values, batch.returns)
     return loss, metrics
 
 
-class IMPALA(Learner):
+class IMPALA(Learner[IMPALAConfig]):
     """One pass over each rollout, in one gradient step or a few."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
-        assert isinstance(config.algo_kwargs, IMPALAConfig)
-        self.config = config.algo_kwargs
-        self.model: MLPActorCritic = self.to_device(
-            build_seeded(streams, lambda: MLPActorCritic(spaces, self.model_config))
-        )
-        self.optimizer = Optimizer(
-            self.model.parameters(),
-            kind=self.config.optimizer,
-            epsilon=self.config.optimizer_epsilon,
-            decay=self.config.rmsprop_decay,
-            max_grad_norm=self.config.max_grad_norm,
-        )
-        self.return_normalizer = (
-            ReturnNormalizer(self.config.gamma, self.num_envs) if self.config.normalize_rewards else None
-        )
+        self.model: MLPActorCritic = self.build(lambda: MLPActorCritic(spaces, config.model))
+        self.optimizer = self.add_optimizer(self.model, self.config.learning_rate, **chosen_optimizer(self.config))
 
-    def act(
-        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
-    ) -> Action:
-        return Action(*self.model.act(obs, self.streams["exploration"] if explore else None))
-
-    def update(self, batch: Rollout) -> UpdateResult:
-        rollout = replace(batch, rewards=learner_rewards(self, self.return_normalizer, batch))
-        learning_rate = self.scheduled(self.config.learning_rate)
-        self.optimizer.set_learning_rate(learning_rate)
+    def update(self, rollout: Rollout) -> UpdateResult:
+        self.set_learning_rates()
         entropy_coef = self.scheduled(self.config.entropy_coef)
         history: list[Metrics] = []
         for group in column_groups(rollout, self.config.num_minibatches, self.streams["minibatches"]):
             trajectories = Trajectories(group, self.model)
-            found = trajectories.vtrace(trajectories.log_probs, self.config)
-            data = trajectories.batch(trajectories.behaviour_log_probs, found.policy_gradient_advantages, found.targets)
-            loss, metrics = impala_loss(*trajectories.outputs, data, self.config, entropy_coef=entropy_coef)
+            vtrace = trajectories.vtrace(trajectories.log_probs, self.config)
+            minibatch = trajectories.batch(
+                trajectories.behavior_log_probs, vtrace.policy_gradient_advantages, vtrace.targets
+            )
+            loss, metrics = impala_loss(*trajectories.outputs, minibatch, self.config, entropy_coef=entropy_coef)
             metrics["grad_norm"] = self.optimizer.step(loss)
             history.append(metrics)
         self.updates += 1
-        self.observe(batch.obs, batch.valid)
-        return UpdateResult(mean_metrics(history) | {"learning_rate": torch.tensor(learning_rate)})
+        return UpdateResult(mean_metrics(history) | {"learning_rate": self.scheduled_tensor(self.config.learning_rate)})

@@ -14,19 +14,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rl_training.algorithms.common.critics import critic_loss, td_errors
-from rl_training.algorithms.common.learner import Action, Learner, UpdateResult, build_seeded
 from rl_training.algorithms.common.metrics import Metrics
-from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.replay_learner import ActorCriticLearner
 from rl_training.algorithms.common.streams import Streams
-from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.config.mpo import MPOConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
@@ -121,40 +118,15 @@ class Duals(nn.Module):
         return {name: F.softplus(parameter) for name, parameter in self.named_parameters()}
 
 
-class MPO(Learner):
+class MPO(ActorCriticLearner[MPOConfig, MLPMPOModel]):
     """A Gaussian policy that follows the better ones among its own samples, at a measured pace."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
-        assert isinstance(config.algo_kwargs, MPOConfig)
-        self.config = config.algo_kwargs
-        clip = self.config.max_grad_norm
-        self.model: MLPMPOModel = self.to_device(build_seeded(streams, lambda: MLPMPOModel(spaces, self.model_config)))
-        self.target = TargetNetwork(self.model)
-        self.duals: Duals = self.to_device(Duals(spaces.action_dim, self.config))
-        self.actor_optimizer = Optimizer(self.model.policy_network.parameters(), max_grad_norm=clip)
-        self.critic_optimizer = Optimizer(self.model.critics.parameters(), max_grad_norm=clip)
-        self.dual_optimizer = Optimizer(self.duals.parameters(), max_grad_norm=clip)
-        self.gradient_step = self.compiled(self._gradient_step, rows=self.config.batch_size)
-
-    def act(
-        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
-    ) -> Action:
-        return Action(self.model.act(obs, self.streams["exploration"] if explore else None))
-
-    def update(self, batch: Transitions) -> UpdateResult:
-        batch = batch.to(self.device)
-        self.actor_optimizer.set_learning_rate(self.scheduled(self.config.actor_learning_rate))
-        self.critic_optimizer.set_learning_rate(self.scheduled(self.config.critic_learning_rate))
-        self.dual_optimizer.set_learning_rate(self.scheduled(self.config.dual_learning_rate))
-        shape = (2, self.config.num_action_samples, *batch.actions.shape)
-        noise = torch.from_numpy(self.streams["policy_noise"].standard_normal(shape, dtype=np.float32))
-        metrics, errors = self.gradient_step(batch, noise.to(self.device))
-        self.updates += 1
-        return UpdateResult(metrics, errors.cpu().numpy() if self.config.prioritized else None)
+        self.duals = self.build(lambda: Duals(spaces.action_dim, self.config))
+        self.dual_optimizer = self.add_optimizer(self.duals, self.config.dual_learning_rate)
 
     def _gradient_step(self, batch: Transitions, noise: Tensor) -> tuple[Metrics, Tensor]:
-        """`noise` [2, S, B, A] makes the actions that are sampled at the next states, and at the states themselves."""
         target_model = self.target.module
         with torch.no_grad():
             next_mean, next_log_std = target_model.actor(batch.next_obs)
@@ -209,3 +181,10 @@ class MPO(Learner):
                 "covariance_multiplier": duals["covariance"].detach().mean(),
             }
         )
+
+    def step_inputs(self, batch: Transitions) -> tuple[Tensor]:
+        """Noise [2, S, B, A] for the actions that are sampled at the next states, and at the states themselves."""
+        return (self.normal_noise("policy_noise", (2, self.config.num_action_samples, *batch.actions.shape)),)
+
+    def make_model(self) -> MLPMPOModel:
+        return MLPMPOModel(self.spaces, self.model_config)

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from rl_training.algorithms.common.critics import td_errors
 from rl_training.algorithms.common.exploration import make_action_noise, precision_noise
-from rl_training.algorithms.common.learner import Action, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.learner import Action
 from rl_training.algorithms.common.metrics import Metrics
-from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.replay_learner import ReplayLearner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.config.naf import NAFConfig
@@ -43,19 +43,16 @@ def naf_loss(q_values: Tensor, target: Tensor, weights: Tensor | None = None) ->
     return loss, {"loss": loss.detach(), "q_mean": q_values.detach().mean(), "target_q_mean": target.mean()}
 
 
-class NAF(Learner):
+class NAF(ReplayLearner[NAFConfig]):
     """One network is actor, critic and target policy in one."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
-        assert isinstance(config.algo_kwargs, NAFConfig)
-        self.config = config.algo_kwargs
-        self.model: MLPNAFModel = self.to_device(build_seeded(streams, lambda: MLPNAFModel(spaces, self.model_config)))
+        self.model: MLPNAFModel = self.build(lambda: MLPNAFModel(spaces, config.model))
         self.target = TargetNetwork(self.model)
-        self.optimizer = Optimizer(self.model.parameters(), max_grad_norm=self.config.max_grad_norm)
+        self.optimizer = self.add_optimizer(self.model, self.config.learning_rate)
         shaped = self.config.noise_type == "precision"
         self.noise = None if shaped else make_action_noise(self.config.noise_type, self.config.exploration_noise)
-        self.gradient_step = self.compiled(self._gradient_step, rows=self.config.batch_size)
 
     def act(
         self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
@@ -67,13 +64,6 @@ class NAF(Learner):
             return Action(self.noise.apply(self.model.act(obs), rng, episode_starts))
         means, factors = self.model.act_with_factor(obs)
         return Action(np.clip(means + precision_noise(factors, self.config.exploration_noise, rng), -1.0, 1.0))
-
-    def update(self, batch: Transitions) -> UpdateResult:
-        batch = batch.to(self.device)
-        self.optimizer.set_learning_rate(self.scheduled(self.config.learning_rate))
-        metrics, errors = self.gradient_step(batch)
-        self.updates += 1
-        return UpdateResult(metrics, errors.cpu().numpy() if self.config.prioritized else None)
 
     def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
         with torch.no_grad():

@@ -13,18 +13,16 @@ are those stored with the rollouts, and a cycle that is not full at the end of a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.common.learner import Action, Counter, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.counters import Counter
+from rl_training.algorithms.common.learner import Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
 from rl_training.algorithms.common.on_policy import (
     PolicyBatch,
-    ReturnNormalizer,
-    learner_rewards,
+    actor_critic_loss,
     minibatches,
     normalize,
     policy_batch,
@@ -56,10 +54,9 @@ def ppg_loss(
     """
     policy_loss = ppo_policy_loss(log_probs, batch.log_probs, batch.advantages, clip_range)
     value_loss = ppo_value_loss(values, batch.returns, batch.values, None)
-    mean_entropy = entropy.mean()
-    loss = policy_loss + config.value_coef * value_loss - entropy_coef * mean_entropy
-    metrics = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": mean_entropy}
-    metrics = {name: value.detach() for name, value in metrics.items()}
+    loss, metrics = actor_critic_loss(
+        policy_loss, value_loss, entropy, value_coef=config.value_coef, entropy_coef=entropy_coef
+    )
     return loss, metrics | ratio_metrics(log_probs, batch.log_probs, clip_range)
 
 
@@ -108,14 +105,12 @@ class RolloutCache:
         self.obs, self.returns = ([part.clone() for part in state[name]] for name in ("obs", "returns"))
 
 
-class PPG(Learner):
+class PPG(Learner[PPGConfig]):
     """A policy phase on each rollout; after every `policy_phases` of them an auxiliary phase on all of those."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
-        assert isinstance(config.algo_kwargs, PPGConfig)
-        self.config = config.algo_kwargs
-        self.model: MLPPPGModel = self.to_device(build_seeded(streams, lambda: MLPPPGModel(spaces, self.model_config)))
+        self.model: MLPPPGModel = self.build(lambda: MLPPPGModel(spaces, config.model))
         epsilon, max_grad_norm = self.config.adam_epsilon, self.config.max_grad_norm
         # The policy phase does not know the auxiliary head, which comes last: it works on the first part of the
         # same vector, and so it must be made second.
@@ -125,39 +120,28 @@ class PPG(Learner):
         self.policy_optimizer = Optimizer(everything[:-heads], epsilon=epsilon, max_grad_norm=max_grad_norm)
         self.cache = RolloutCache()
         self.auxiliary_phases = Counter()
-        self.return_normalizer = (
-            ReturnNormalizer(self.config.gamma, self.num_envs) if self.config.normalize_rewards else None
-        )
 
-    def act(
-        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
-    ) -> Action:
-        return Action(*self.model.act(obs, self.streams["exploration"] if explore else None))
-
-    def update(self, batch: Rollout) -> UpdateResult:
+    def update(self, rollout: Rollout) -> UpdateResult:
         """The policy phase, and the auxiliary phase when it is due."""
-        rewards = learner_rewards(self, self.return_normalizer, batch)
-        data = policy_batch(batch, rewards, self.model, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda)
-        self.cache.add(data.obs, data.returns)
-        if self.config.normalize_advantages:
-            data.advantages = normalize(data.advantages)
-        learning_rate = self.scheduled(self.config.learning_rate)
-        self.policy_optimizer.set_learning_rate(learning_rate)
-        clip_range, entropy_coef = self.scheduled(self.config.clip_range), self.scheduled(self.config.entropy_coef)
+        config, rng = self.config, self.streams["minibatches"]
+        batch = policy_batch(rollout, self.model, gamma=config.gamma, gae_lambda=config.gae_lambda)
+        self.cache.add(batch.obs, batch.returns)
+        if config.normalize_advantages:
+            batch.advantages = normalize(batch.advantages)
+        self.policy_optimizer.set_learning_rate(self.scheduled(config.learning_rate))
+        clip_range, entropy_coef = self.scheduled(config.clip_range), self.scheduled(config.entropy_coef)
         history: list[Metrics] = []
-        for minibatch in self._minibatches(data):
+        for minibatch in minibatches(batch, config.minibatch_size, rng, config.update_epochs):
             outputs = self.model.evaluate_actions(minibatch.obs, minibatch.actions)
-            loss, metrics = ppg_loss(*outputs, minibatch, self.config, clip_range=clip_range, entropy_coef=entropy_coef)
+            loss, metrics = ppg_loss(*outputs, minibatch, config, clip_range=clip_range, entropy_coef=entropy_coef)
             metrics["grad_norm"] = self.policy_optimizer.step(loss)
             history.append(metrics)
         self.updates += 1
         metrics = mean_metrics(history)
-        metrics["explained_variance"] = explained_variance(data.values, data.returns)
-        metrics["learning_rate"] = torch.tensor(learning_rate)
-        if len(self.cache) >= self.config.policy_phases:
+        metrics["explained_variance"] = explained_variance(batch.values, batch.returns)
+        metrics["learning_rate"] = self.scheduled_tensor(config.learning_rate)
+        if len(self.cache) >= config.policy_phases:
             metrics |= self.auxiliary_update().metrics
-        # Only now: to the auxiliary phase, too, the policy is the function that acted.
-        self.observe(batch.obs, batch.valid)
         return UpdateResult(metrics)
 
     def auxiliary_update(self) -> UpdateResult:
@@ -184,10 +168,6 @@ class PPG(Learner):
     def _teacher(self) -> Tensor:
         """The present policy on every cached observation, whichever policy it was collected by."""
         return torch.cat([self.model.policy(obs) for obs in self.cache.obs])
-
-    def _minibatches(self, data: PolicyBatch) -> Iterator[PolicyBatch]:
-        for _ in range(self.config.update_epochs):
-            yield from minibatches(data, self.config.minibatch_size, self.streams["minibatches"])
 
     def _auxiliary_rows(self, count: int) -> Iterator[Tensor]:
         pieces = max(1, round(count / self.config.auxiliary_minibatch_size))

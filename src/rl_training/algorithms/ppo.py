@@ -9,25 +9,19 @@ are separate networks, so the value coefficient only scales the critic's gradien
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
 import torch
 from torch import Tensor
 
 from rl_training.algorithms.common.compile.compiled_step import Scalar
-from rl_training.algorithms.common.learner import Action, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.learner import Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
 from rl_training.algorithms.common.on_policy import (
     PolicyBatch,
-    ReturnNormalizer,
-    learner_rewards,
+    actor_critic_loss,
     minibatches,
     normalize,
     policy_batch,
 )
-from rl_training.algorithms.common.optimizer import Optimizer
 from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.ppo import PPOConfig
@@ -83,65 +77,44 @@ def ppo_loss(
     advantages = normalize(batch.advantages) if config.normalize_advantages else batch.advantages
     policy_loss = ppo_policy_loss(log_probs, batch.log_probs, advantages, clip_range)
     value_loss = ppo_value_loss(values, batch.returns, batch.values, config.value_clip_range)
-    mean_entropy = entropy.mean()
-    loss = policy_loss + config.value_coef * value_loss - entropy_coef * mean_entropy
-    metrics = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": mean_entropy}
-    metrics = {name: value.detach() for name, value in metrics.items()}
+    loss, metrics = actor_critic_loss(
+        policy_loss, value_loss, entropy, value_coef=config.value_coef, entropy_coef=entropy_coef
+    )
     return loss, metrics | ratio_metrics(log_probs, batch.log_probs, clip_range)
 
 
-class PPO(Learner):
+class PPO(Learner[PPOConfig]):
     """Several epochs of minibatch steps on each rollout."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
-        assert isinstance(config.algo_kwargs, PPOConfig)
-        self.config = config.algo_kwargs
-        self.model: MLPActorCritic = self.to_device(
-            build_seeded(streams, lambda: MLPActorCritic(spaces, self.model_config))
-        )
-        self.optimizer = Optimizer(
-            self.model.parameters(), epsilon=self.config.adam_epsilon, max_grad_norm=self.config.max_grad_norm
-        )
-        self.return_normalizer = (
-            ReturnNormalizer(self.config.gamma, self.num_envs) if self.config.normalize_rewards else None
-        )
+        self.model: MLPActorCritic = self.build(lambda: MLPActorCritic(spaces, config.model))
+        self.optimizer = self.add_optimizer(self.model, self.config.learning_rate, epsilon=self.config.adam_epsilon)
         self.gradient_step = self.compiled(self._gradient_step, rows=self.config.minibatch_size)
 
-    def act(
-        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
-    ) -> Action:
-        return Action(*self.model.act(obs, self.streams["exploration"] if explore else None))
-
-    def update(self, batch: Rollout) -> UpdateResult:
-        rewards = learner_rewards(self, self.return_normalizer, batch)
-        data = policy_batch(batch, rewards, self.model, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda)
-        learning_rate = self.scheduled(self.config.learning_rate)
-        self.optimizer.set_learning_rate(learning_rate)
-        clip_range = torch.tensor(self.scheduled(self.config.clip_range))
-        entropy_coef = torch.tensor(self.scheduled(self.config.entropy_coef))
+    def update(self, rollout: Rollout) -> UpdateResult:
+        config, rng = self.config, self.streams["minibatches"]
+        batch = policy_batch(rollout, self.model, gamma=config.gamma, gae_lambda=config.gae_lambda)
+        self.set_learning_rates()
+        clip_range, entropy_coef = self.scheduled_tensor(config.clip_range), self.scheduled_tensor(config.entropy_coef)
         history: list[Metrics] = []
-        for minibatch in self._minibatches(data):
+        for minibatch in minibatches(batch, config.minibatch_size, rng, config.update_epochs):
             metrics = self.gradient_step(minibatch, clip_range, entropy_coef)
             if metrics is None:
                 break
             history.append(metrics)
         self.updates += 1
-        self.observe(batch.obs, batch.valid)
         metrics = mean_metrics(history)
-        metrics["explained_variance"] = explained_variance(data.values, data.returns)
-        return UpdateResult(metrics | {"learning_rate": torch.tensor(learning_rate)})
+        metrics["explained_variance"] = explained_variance(batch.values, batch.returns)
+        metrics["learning_rate"] = self.scheduled_tensor(config.learning_rate)
+        return UpdateResult(metrics)
 
-    def _gradient_step(self, batch: PolicyBatch, clip_range: Tensor, entropy_coef: Tensor) -> Metrics | None:
+    def _gradient_step(self, minibatch: PolicyBatch, clip_range: Tensor, entropy_coef: Tensor) -> Metrics | None:
         """One step, unless the policy has moved too far already."""
-        outputs = self.model.evaluate_actions(batch.obs, batch.actions)
-        loss, metrics = ppo_loss(*outputs, batch, self.config, clip_range=clip_range, entropy_coef=entropy_coef)
+        outputs = self.model.evaluate_actions(minibatch.obs, minibatch.actions)
+        loss, metrics = ppo_loss(*outputs, minibatch, self.config, clip_range=clip_range, entropy_coef=entropy_coef)
         # Reading the value waits for the computation, so only those who ask for it pay.
         if self.config.target_kl is not None and float(metrics["approx_kl"]) > self.config.target_kl:
             return None
         metrics["grad_norm"] = self.optimizer.step(loss)
         return metrics
-
-    def _minibatches(self, data: PolicyBatch) -> Iterator[PolicyBatch]:
-        for _ in range(self.config.update_epochs):
-            yield from minibatches(data, self.config.minibatch_size, self.streams["minibatches"])

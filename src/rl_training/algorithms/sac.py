@@ -12,18 +12,14 @@ for their older policies.
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.common.critics import critic_loss, td_errors
-from rl_training.algorithms.common.learner import Action, Learner, UpdateResult, build_seeded
 from rl_training.algorithms.common.metrics import Metrics
-from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.replay_learner import ActorCriticLearner
 from rl_training.algorithms.common.streams import Streams
-from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.config.sac import SACConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
@@ -63,44 +59,22 @@ class Temperature(nn.Module):
         return self.log.detach().exp()
 
 
-class SAC(Learner):
+class SAC(ActorCriticLearner[SACConfig, MLPSquashedGaussianActorCritic]):
     """Maximum-entropy actor-critic: the actor is paid for being random, at a price that adjusts itself."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
-        assert isinstance(config.algo_kwargs, SACConfig)
-        self.config = config.algo_kwargs
-        clip = self.config.max_grad_norm
-        self.model: MLPSquashedGaussianActorCritic = self.to_device(
-            build_seeded(streams, lambda: MLPSquashedGaussianActorCritic(spaces, self.model_config))
-        )
-        self.target = TargetNetwork(self.model)
-        self.actor_optimizer = Optimizer(self.model.policy_network.parameters(), max_grad_norm=clip)
-        self.critic_optimizer = Optimizer(self.model.critics.parameters(), max_grad_norm=clip)
-        automatic = self.config.temperature == "auto"
-        initial = self.config.initial_temperature if automatic else float(self.config.temperature)
-        self.temperature: Temperature = self.to_device(Temperature(initial))
-        self.temperature_optimizer = Optimizer(self.temperature.parameters()) if automatic else None
-        self.target_entropy = (
-            -float(spaces.action_dim) if self.config.target_entropy == "auto" else self.config.target_entropy
-        )
-        self.gradient_step = self.compiled(self._gradient_step, rows=self.config.batch_size)
-
-    def act(
-        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
-    ) -> Action:
-        return Action(self.model.act(obs, self.streams["exploration"] if explore else None))
-
-    def update(self, batch: Transitions) -> UpdateResult:
-        batch = batch.to(self.device)
-        self.actor_optimizer.set_learning_rate(self.scheduled(self.config.actor_learning_rate))
-        self.critic_optimizer.set_learning_rate(self.scheduled(self.config.critic_learning_rate))
-        if self.temperature_optimizer is not None:
-            self.temperature_optimizer.set_learning_rate(self.scheduled(self.config.temperature_learning_rate))
-        next_noise, noise = self._noise(batch.actions), self._noise(batch.actions)
-        metrics, errors = self.gradient_step(batch, next_noise, noise)
-        self.updates += 1
-        return UpdateResult(metrics, errors.cpu().numpy() if self.config.prioritized else None)
+        settings = self.config
+        automatic = settings.temperature == "auto"
+        initial = settings.initial_temperature if automatic else float(settings.temperature)
+        self.temperature = self.build(lambda: Temperature(initial))
+        self.temperature_optimizer = None
+        if automatic:
+            self.temperature_optimizer = self.add_optimizer(
+                self.temperature, settings.temperature_learning_rate, max_grad_norm=None
+            )
+        chosen = settings.target_entropy
+        self.target_entropy = -float(spaces.action_dim) if chosen == "auto" else chosen
 
     def _gradient_step(self, batch: Transitions, next_noise: Tensor, noise: Tensor) -> tuple[Metrics, Tensor]:
         temperature = self.temperature.value()
@@ -114,12 +88,8 @@ class SAC(Learner):
 
         actions, log_probs = self.model.sample(batch.obs, noise)
         actor_loss = sac_actor_loss(self.model.q_values(batch.obs, actions), log_probs, temperature)
-        metrics["actor_grad_norm"] = self.actor_optimizer.step(actor_loss)
-        metrics |= {
-            "actor_loss": actor_loss.detach(),
-            "entropy": -log_probs.detach().mean(),
-            "temperature": temperature.squeeze(),
-        }
+        metrics |= self.actor_step(actor_loss)
+        metrics |= {"entropy": -log_probs.detach().mean(), "temperature": temperature.squeeze()}
         if self.temperature_optimizer is not None:
             temperature_loss = sac_temperature_loss(self.temperature.log, log_probs, self.target_entropy).sum()
             self.temperature_optimizer.step(temperature_loss)
@@ -127,6 +97,10 @@ class SAC(Learner):
         self.target.follow(self.config.tau)
         return metrics, td_errors(q_values, target)
 
-    def _noise(self, actions: Tensor) -> Tensor:
-        noise = self.streams["policy_noise"].standard_normal(actions.shape, dtype=np.float32)
-        return torch.from_numpy(noise).to(actions.device)
+    def step_inputs(self, batch: Transitions) -> tuple[Tensor, Tensor]:
+        """Noise for the actions at the next observations, then for those at the observations."""
+        shape = batch.actions.shape
+        return self.normal_noise("policy_noise", shape), self.normal_noise("policy_noise", shape)
+
+    def make_model(self) -> MLPSquashedGaussianActorCritic:
+        return MLPSquashedGaussianActorCritic(self.spaces, self.model_config)

@@ -10,23 +10,15 @@ older policies of the steps in between.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from rl_training.algorithms.common.critics import critic_loss, td_errors
-from rl_training.algorithms.common.exploration import make_action_noise
-from rl_training.algorithms.common.learner import Action, Learner, UpdateResult, build_seeded
 from rl_training.algorithms.common.metrics import Metrics
-from rl_training.algorithms.common.optimizer import Optimizer
-from rl_training.algorithms.common.streams import Streams
-from rl_training.algorithms.common.target_network import TargetNetwork
+from rl_training.algorithms.common.replay_learner import NoisyActorCritic
 from rl_training.config.td3 import TD3Config
-from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
-from rl_training.envs.spaces import Spaces
 from rl_training.models.mlp_continuous import MLPDeterministicActorCritic
 
 
@@ -49,40 +41,8 @@ def td3_actor_loss(model: MLPDeterministicActorCritic, obs: Tensor) -> Tensor:
     return -model.q_value(obs, model.actor(obs)).mean()
 
 
-class TD3(Learner):
+class TD3(NoisyActorCritic[TD3Config, MLPDeterministicActorCritic]):
     """Critics learn at every update, the actor and all targets at every `policy_delay`-th."""
-
-    def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
-        super().__init__(spaces, config, streams)
-        assert isinstance(config.algo_kwargs, TD3Config)
-        self.config = config.algo_kwargs
-        self.model: MLPDeterministicActorCritic = self.to_device(
-            build_seeded(streams, lambda: MLPDeterministicActorCritic(spaces, self.model_config, num_critics=2))
-        )
-        self.target = TargetNetwork(self.model)
-        self.actor_optimizer = Optimizer(
-            self.model.policy_network.parameters(), max_grad_norm=self.config.max_grad_norm
-        )
-        self.critic_optimizer = Optimizer(self.model.critics.parameters(), max_grad_norm=self.config.max_grad_norm)
-        self.noise = make_action_noise(self.config.noise_type, self.config.exploration_noise)
-        self.gradient_step = self.compiled(self._gradient_step, rows=self.config.batch_size)
-
-    def act(
-        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
-    ) -> Action:
-        actions = self.model.act(obs)
-        if explore:
-            actions = self.noise.apply(actions, self.streams["exploration"], episode_starts)
-        return Action(actions)
-
-    def update(self, batch: Transitions) -> UpdateResult:
-        batch = batch.to(self.device)
-        self.actor_optimizer.set_learning_rate(self.scheduled(self.config.actor_learning_rate))
-        self.critic_optimizer.set_learning_rate(self.scheduled(self.config.critic_learning_rate))
-        self.updates += 1
-        actor_too = self.updates % self.config.policy_delay == 0
-        metrics, errors = self.gradient_step(batch, self._smoothing_noise(batch.actions), actor_too)
-        return UpdateResult(metrics, errors.cpu().numpy() if self.config.prioritized else None)
 
     def _gradient_step(self, batch: Transitions, noise: Tensor, actor_too: bool) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
@@ -91,13 +51,17 @@ class TD3(Learner):
         loss, metrics = td3_loss(q_values, target, batch.weights)
         metrics["critic_grad_norm"] = self.critic_optimizer.step(loss)
         if actor_too:
-            actor_loss = td3_actor_loss(self.model, batch.obs)
-            metrics["actor_grad_norm"] = self.actor_optimizer.step(actor_loss)
-            metrics["actor_loss"] = actor_loss.detach()
+            metrics |= self.actor_step(td3_actor_loss(self.model, batch.obs))
             self.target.follow(self.config.tau)
         return metrics, td_errors(q_values, target)
 
-    def _smoothing_noise(self, actions: Tensor) -> Tensor:
-        noise = self.streams["target_noise"].standard_normal(actions.shape, dtype=np.float32)
+    def step_inputs(self, batch: Transitions) -> tuple[Tensor, bool]:
+        """Noise that smooths the target actions, and whether the actor learns in this update."""
+        noise = self.streams["target_noise"].standard_normal(batch.actions.shape, dtype=np.float32)
         limit = self.config.target_noise_clip
-        return torch.from_numpy(np.clip(noise * self.config.target_noise, -limit, limit)).to(actions.device)
+        noise = np.clip(noise * self.config.target_noise, -limit, limit)
+        actor_too = (self.updates + 1) % self.config.policy_delay == 0
+        return torch.from_numpy(noise).to(self.device), actor_too
+
+    def make_model(self) -> MLPDeterministicActorCritic:
+        return MLPDeterministicActorCritic(self.spaces, self.model_config, num_critics=2)

@@ -11,24 +11,14 @@ minibatches, with `value_coef` only scaling its gradient before the clip.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.common.learner import Action, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.learner import Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
 from rl_training.algorithms.common.natural_gradient import conjugate_gradient, fisher_product, flat_gradient
-from rl_training.algorithms.common.on_policy import (
-    PolicyBatch,
-    ReturnNormalizer,
-    learner_rewards,
-    minibatches,
-    normalize,
-    policy_batch,
-)
-from rl_training.algorithms.common.optimizer import Optimizer, flatten_parameters
+from rl_training.algorithms.common.on_policy import PolicyBatch, minibatches, normalize, policy_batch
+from rl_training.algorithms.common.optimizer import flatten_parameters
 from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.ppo import ppo_value_loss
@@ -51,48 +41,34 @@ def trpo_loss(
     return loss, {name: value.detach() for name, value in metrics.items()}
 
 
-class TRPO(Learner):
+class TRPO(Learner[TRPOConfig]):
     """One natural-gradient step of the policy on each rollout, then a few epochs of the critic."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
-        assert isinstance(config.algo_kwargs, TRPOConfig)
-        self.config = config.algo_kwargs
-        self.model: MLPActorCritic = self.to_device(
-            # Whoever fits the critic must not move the policy: no part of it can be shared.
-            build_seeded(streams, lambda: MLPActorCritic(spaces, self.model_config, share_encoder=False))
-        )
+        # Fitting the critic must not move the policy: the two share no parameters.
+        self.model: MLPActorCritic = self.build(lambda: MLPActorCritic(spaces, config.model, share_encoder=False))
         named = self.model.named_parameters()
         self.policy_parameters = [p for name, p in named if not name.startswith("critic.")]
         self.policy_vector = flatten_parameters(self.policy_parameters)
-        self.critic_optimizer = Optimizer(self.model.critic.parameters(), max_grad_norm=self.config.max_grad_norm)
-        self.return_normalizer = (
-            ReturnNormalizer(self.config.gamma, self.num_envs) if self.config.normalize_rewards else None
-        )
+        self.critic_optimizer = self.add_optimizer(self.model.critic, self.config.learning_rate)
 
-    def act(
-        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
-    ) -> Action:
-        return Action(*self.model.act(obs, self.streams["exploration"] if explore else None))
-
-    def update(self, batch: Rollout) -> UpdateResult:
-        rewards = learner_rewards(self, self.return_normalizer, batch)
-        data = policy_batch(batch, rewards, self.model, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda)
-        metrics = self.policy_step(data) | self.fit_critic(data)
+    def update(self, rollout: Rollout) -> UpdateResult:
+        batch = policy_batch(rollout, self.model, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda)
+        metrics = self.policy_step(batch) | self.fit_critic(batch)
         self.updates += 1
-        self.observe(batch.obs, batch.valid)
-        metrics["explained_variance"] = explained_variance(data.values, data.returns)
+        metrics["explained_variance"] = explained_variance(batch.values, batch.returns)
         return UpdateResult(metrics)
 
-    def policy_step(self, data: PolicyBatch) -> Metrics:
+    def policy_step(self, batch: PolicyBatch) -> Metrics:
         """Move the policy along the natural gradient, as far as KL and surrogate allow; or leave it as it was."""
         max_kl = self.scheduled(self.config.max_kl)
-        old = self.model.policy(data.obs)
+        old = self.model.policy(batch.obs)
         fixed = old.detach()
-        loss, metrics = self._surrogate(old, data)
+        loss, metrics = self._surrogate(old, batch)
         gradient = -flat_gradient(loss, self.policy_parameters)
         # Its own forward pass: the gradient has used up the graph of the one above.
-        kl = self.model.distribution.kl(fixed, self.model.policy(data.obs)).mean()
+        kl = self.model.distribution.kl(fixed, self.model.policy(batch.obs)).mean()
         fisher = fisher_product(kl, self.policy_parameters)
         direction = conjugate_gradient(
             lambda vector: fisher(vector) + self.config.damping * vector,
@@ -101,11 +77,11 @@ class TRPO(Learner):
         )
         # KL is close to 1/2 s^T F s. Where there is no curvature the step is not finite, and the search refuses it.
         full_step = direction * (2 * max_kl / (direction @ fisher(direction))).sqrt()
-        return self._line_search(full_step, fixed, data, metrics, max_kl)
+        return self._line_search(full_step, fixed, batch, metrics, max_kl)
 
     @torch.no_grad()
     def _line_search(
-        self, full_step: Tensor, fixed: Tensor, data: PolicyBatch, metrics: Metrics, max_kl: float
+        self, full_step: Tensor, fixed: Tensor, batch: PolicyBatch, metrics: Metrics, max_kl: float
     ) -> Metrics:
         """Take the longest of the shrinking steps that lowers the loss and keeps KL within `max_kl`.
 
@@ -114,9 +90,9 @@ class TRPO(Learner):
         before = self.policy_vector.clone()
         for tries in range(1, self.config.line_search_steps + 1):
             self.policy_vector.copy_(before + full_step * self.config.line_search_decay ** (tries - 1))
-            new = self.model.policy(data.obs)
+            new = self.model.policy(batch.obs)
             kl = self.model.distribution.kl(fixed, new).mean()
-            loss, tried = self._surrogate(new, data)
+            loss, tried = self._surrogate(new, batch)
             improvement = metrics["loss"] - loss
             if float(improvement) > 0 and float(kl) <= max_kl:
                 metrics = tried | {"approx_kl": kl, "surrogate_improvement": improvement}
@@ -126,21 +102,20 @@ class TRPO(Learner):
         success = torch.tensor(float("approx_kl" in metrics))
         return metrics | {"line_search_success": success, "line_search_steps": torch.tensor(float(tries))}
 
-    def _surrogate(self, parameters: Tensor, data: PolicyBatch) -> tuple[Tensor, Metrics]:
+    def _surrogate(self, parameters: Tensor, batch: PolicyBatch) -> tuple[Tensor, Metrics]:
         distribution = self.model.distribution
-        log_probs, entropy = distribution.log_prob(parameters, data.actions), distribution.entropy(parameters)
+        log_probs, entropy = distribution.log_prob(parameters, batch.actions), distribution.entropy(parameters)
         coefficient = self.scheduled(self.config.entropy_coef)
-        return trpo_loss(log_probs, entropy, data, self.config, entropy_coef=coefficient)
+        return trpo_loss(log_probs, entropy, batch, self.config, entropy_coef=coefficient)
 
-    def fit_critic(self, data: PolicyBatch) -> Metrics:
+    def fit_critic(self, batch: PolicyBatch) -> Metrics:
         """Regress the critic to the returns; the policy does not move."""
-        learning_rate = self.scheduled(self.config.learning_rate)
-        self.critic_optimizer.set_learning_rate(learning_rate)
+        config, rng = self.config, self.streams["minibatches"]
+        self.set_learning_rates()
         history: list[Metrics] = []
-        for _ in range(self.config.update_epochs):
-            for minibatch in minibatches(data, self.config.minibatch_size, self.streams["minibatches"]):
-                values = self.model.value(minibatch.obs)
-                loss = ppo_value_loss(values, minibatch.returns, minibatch.values, None)
-                norm = self.critic_optimizer.step(self.config.value_coef * loss)
-                history.append({"value_loss": loss.detach(), "critic_grad_norm": norm})
-        return mean_metrics(history) | {"learning_rate": torch.tensor(learning_rate)}
+        for minibatch in minibatches(batch, config.minibatch_size, rng, config.update_epochs):
+            values = self.model.value(minibatch.obs)
+            loss = ppo_value_loss(values, minibatch.returns, minibatch.values, None)
+            norm = self.critic_optimizer.step(config.value_coef * loss)
+            history.append({"value_loss": loss.detach(), "critic_grad_norm": norm})
+        return mean_metrics(history) | {"learning_rate": self.scheduled_tensor(config.learning_rate)}

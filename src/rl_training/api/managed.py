@@ -109,8 +109,6 @@ class ManagedAlgorithm:
         else:
             result = resume(self._resume_from, total_timesteps=total, **options)
         self.agent, self.result, self.env_steps = result.agent, result, result.env_steps
-        # Exploration schedules read it: the agent explores like one that is loaded from the disk.
-        self.agent.learner.env_steps = result.env_steps
         self.run_dir = self._resume_from = result.run_dir.absolute()
         # A finished run counts its planned steps: a remainder too small for another rollout is not lost, and
         # learn(a).learn(b) is a run of a + b steps.

@@ -19,10 +19,9 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.common.compile.compiled_step import Scalar
-from rl_training.algorithms.common.learner import Action, Learner, UpdateResult, build_seeded
+from rl_training.algorithms.common.learner import Action, Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
-from rl_training.algorithms.common.on_policy import PolicyBatch, ReturnNormalizer, flat_batch, learner_rewards
-from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.on_policy import PolicyBatch, flat_batch
 from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.ppo import ppo_loss
@@ -53,31 +52,24 @@ def recurrent_ppo_loss(
     return ppo_loss(*outputs, batch, config, clip_range=clip_range, entropy_coef=entropy_coef)
 
 
-class RecurrentPPO(Learner):
+class RecurrentPPO(Learner[RecurrentPPOConfig]):
     """PPO whose policy remembers; several epochs of minibatches of whole sequences on each rollout."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
-        assert isinstance(config.algo_kwargs, RecurrentPPOConfig)
-        self.config = settings = config.algo_kwargs
-        self.model: LSTMActorCritic = self.to_device(
-            build_seeded(
-                streams,
-                lambda: LSTMActorCritic(
-                    spaces,
-                    self.model_config,
-                    cell=settings.cell,
-                    memory_size=settings.memory_size,
-                    memory_layers=settings.memory_layers,
-                    shared_memory=settings.shared_memory,
-                ),
+        settings = self.config
+        self.model: LSTMActorCritic = self.build(
+            lambda: LSTMActorCritic(
+                spaces,
+                config.model,
+                cell=settings.cell,
+                memory_size=settings.memory_size,
+                memory_layers=settings.memory_layers,
+                shared_memory=settings.shared_memory,
             )
         )
-        self.optimizer = Optimizer(
-            self.model.parameters(), epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm
-        )
+        self.optimizer = self.add_optimizer(self.model, settings.learning_rate, epsilon=settings.adam_epsilon)
         self.buffer = RecurrentRolloutBuffer(settings.sequence_length)
-        self.return_normalizer = ReturnNormalizer(settings.gamma, self.num_envs) if settings.normalize_rewards else None
 
     def act(
         self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
@@ -86,34 +78,30 @@ class RecurrentPPO(Learner):
         actions, extras = self.model.act(obs, rng, memory, episode_starts)
         return Action(actions, extras, extras["memory"])
 
-    def update(self, batch: Rollout) -> UpdateResult:
-        data = self._batch(batch)
-        self.buffer.store(batch)
-        learning_rate = self.scheduled(self.config.learning_rate)
-        self.optimizer.set_learning_rate(learning_rate)
-        clip_range, entropy_coef = (
-            torch.tensor(self.scheduled(schedule), device=self.device)
-            for schedule in (self.config.clip_range, self.config.entropy_coef)
-        )
+    def update(self, rollout: Rollout) -> UpdateResult:
+        batch = self._batch(rollout)
+        self.buffer.store(rollout)
+        self.set_learning_rates()
+        clip_range = self.scheduled_tensor(self.config.clip_range)
+        entropy_coef = self.scheduled_tensor(self.config.entropy_coef)
         history: list[Metrics] = []
-        for minibatch, sequences in self._minibatches(data):
+        for minibatch, sequences in self._minibatches(batch):
             taken = self._gradient_step(minibatch, sequences, clip_range, entropy_coef)
             if taken is None:
                 break
             history.append(taken)
         self.updates += 1
-        self.observe(batch.obs, batch.valid)
         metrics = mean_metrics(history)
-        valid = data.select(torch.from_numpy(np.flatnonzero(batch.valid)).to(self.device))
+        valid = batch.select(torch.from_numpy(np.flatnonzero(rollout.valid)).to(self.device))
         metrics["explained_variance"] = explained_variance(valid.values, valid.returns)
-        return UpdateResult(metrics | {"learning_rate": torch.tensor(learning_rate)})
+        return UpdateResult(metrics | {"learning_rate": self.scheduled_tensor(self.config.learning_rate)})
 
     def _gradient_step(
-        self, batch: PolicyBatch, sequences: Sequences, clip_range: Tensor, entropy_coef: Tensor
+        self, minibatch: PolicyBatch, sequences: Sequences, clip_range: Tensor, entropy_coef: Tensor
     ) -> Metrics | None:
         """One step on one minibatch; None if the policy has moved too far for another."""
         loss, metrics = recurrent_ppo_loss(
-            self.model, batch, sequences, self.config, clip_range=clip_range, entropy_coef=entropy_coef
+            self.model, minibatch, sequences, self.config, clip_range=clip_range, entropy_coef=entropy_coef
         )
         # Reading the value waits for the computation, so only those who ask for it pay.
         if self.config.target_kl is not None and float(metrics["approx_kl"]) > self.config.target_kl:
@@ -131,7 +119,6 @@ class RecurrentPPO(Learner):
             values = self.model.value(obs, state).cpu().numpy()
         return flat_batch(
             rollout,
-            learner_rewards(self, self.return_normalizer, rollout),
             rollout.extras["values"],
             *np.split(values, [len(rollout.last_obs)]),
             gamma=self.config.gamma,
@@ -139,7 +126,7 @@ class RecurrentPPO(Learner):
             obs=torch.from_numpy(rollout.obs.reshape(-1, *rollout.obs.shape[2:])).to(self.device),
         )
 
-    def _minibatches(self, data: PolicyBatch) -> Iterator[tuple[PolicyBatch, Sequences]]:
+    def _minibatches(self, batch: PolicyBatch) -> Iterator[tuple[PolicyBatch, Sequences]]:
         for _ in range(self.config.update_epochs):
             for rows, sequences in self.buffer.minibatches(self.config.minibatch_size, self.streams["minibatches"]):
-                yield data.select(rows.to(self.device)), sequences.to(self.device)
+                yield batch.select(rows.to(self.device)), sequences.to(self.device)

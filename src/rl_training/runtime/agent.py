@@ -45,7 +45,7 @@ class Agent:
             learner: Learner = get_learner(checkpoint.algorithm)(spaces, config, Streams(config.seed))
             restore_learner(learner, checkpoint)
             # Exploration schedules read it: an agent that samples actions explores as it did when it was saved.
-            learner.env_steps = checkpoint.env_steps
+            learner.clock.env_steps = checkpoint.env_steps
         except RLTrainingError:
             raise
         except Exception as error:  # a forged file can lead to anything

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.data.frame_replay import FrameReplayBuffer
 from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
 from rl_training.data.replay_memory import check_replay_fits
+from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces
 from rl_training.runtime.collector import Collector, Episode, RolloutDropped
 from rl_training.runtime.divergence import check_update
@@ -44,9 +45,13 @@ class Loop(ABC):
     def __init__(self, envs: VectorEnv, spaces: Spaces, learner: Learner, config: TrainConfig, streams: Streams):
         self.learner, self.config, self.streams = learner, config, streams
         self.collector = Collector(envs, spaces, learner, streams)
-        self.env_steps = 0
+        self.clock = learner.clock
         self.dropped = False
         self.seconds_learning = 0.0
+
+    @property
+    def env_steps(self) -> int:
+        return self.clock.env_steps
 
     @abstractmethod
     def round(self) -> Progress | None:
@@ -72,7 +77,6 @@ class Loop(ABC):
 
     def learn(self, batch: Any) -> UpdateResult:
         started = time.perf_counter()
-        self.learner.env_steps = self.env_steps
         result = self.learner.update(batch)
         check_update(result, batch, self.learner)
         self.seconds_learning += time.perf_counter() - started
@@ -82,7 +86,7 @@ class Loop(ABC):
         return {"env_steps": self.env_steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.env_steps = int(state["env_steps"])
+        self.clock.env_steps = int(state["env_steps"])
 
 
 class OnPolicyLoop(Loop):
@@ -102,14 +106,21 @@ class OnPolicyLoop(Loop):
         num_steps = min(self.num_steps, remaining)
         if num_steps < max(1, self.num_steps / 4) and (self.env_steps > 0 or num_steps == 0):
             return None
-        self.learner.env_steps = self.env_steps
         rollout, episodes = self.collector.collect(num_steps)
         if not rollout.valid.any():  # under next-step autoreset a rollout of a step or two may be resets only
             return Progress(self.env_steps, self.learner.updates, [], episodes)
-        # Schedules go by the steps before this rollout: the last update then still has a learning rate above 0.
-        result = self.learn(rollout)
-        self.env_steps += int(np.count_nonzero(rollout.valid))
+        # Schedules use the steps before this rollout: the last update then still has a learning rate above 0.
+        result = self.learn(replace(rollout, rewards=self._shaped_rewards(rollout)))
+        # Only now: to the update, the policy is the function that acted.
+        self.learner.observe(rollout.obs, rollout.valid)
+        self.clock.env_steps += int(np.count_nonzero(rollout.valid))
         return Progress(self.env_steps, self.learner.updates, [result], episodes)
+
+    def _shaped_rewards(self, rollout: Rollout) -> np.ndarray:
+        """Scaled and clipped, then normalized if the config asks for it."""
+        rewards = self.learner.shape_rewards(rollout.rewards)
+        normalizer = self.learner.return_normalizer
+        return rewards if normalizer is None else normalizer(rewards, rollout.episode_starts, rollout.valid)
 
     def barrier(self) -> None:
         """Between rollouts there is nothing to cut: the last one was bootstrapped where it ended."""
@@ -149,7 +160,6 @@ class ReplayLoop(Loop):
     def round(self) -> Progress | None:
         if self.env_steps + self.collector.num_envs > self.config.total_timesteps:
             return None
-        self.learner.env_steps = self.env_steps
         warming_up = self.env_steps < self.settings.learning_starts
         step = self.collector.step(random=warming_up, repeat=self.settings.warm_up_repeat)
         self.learner.observe(step.obs, step.valid)
@@ -164,16 +174,13 @@ class ReplayLoop(Loop):
             step.truncated,
             step.valid,
         )
-        self.env_steps += int(np.count_nonzero(step.valid))
+        self.clock.env_steps += int(np.count_nonzero(step.valid))
         results = [self._update() for _ in range(self._updates_due())]
         return Progress(self.env_steps, self.learner.updates, results, step.episodes)
 
     def _update(self) -> UpdateResult:
         settings = self.settings
-        exponent = None
-        if settings.prioritized:
-            # By the loop's own count: the learner's is that of the last act until it learns.
-            exponent = settings.importance_exponent.at(self.env_steps, self.config.total_timesteps)
+        exponent = self.learner.scheduled(settings.importance_exponent) if settings.prioritized else None
         batch = self.buffer.sample(settings.batch_size, self.streams["replay"], exponent)
         result = self.learn(batch)
         if result.priorities is not None and batch.indices is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from torch import Tensor
 
 from rl_training.algorithms.common.metrics import Metrics
@@ -25,8 +24,3 @@ def critic_loss(q_values: Tensor, target: Tensor, weights: Tensor | None = None)
 def td_errors(q_values: Tensor, target: Tensor) -> Tensor:
     """|TD error| per row, averaged over the critics: what prioritised replay samples by."""
     return (q_values.detach() - target).abs().mean(0)
-
-
-def td_priorities(q_values: Tensor, target: Tensor) -> np.ndarray:
-    """|TD error| per row, averaged over the critics: what prioritised replay samples by."""
-    return (q_values.detach() - target).abs().mean(0).cpu().numpy()

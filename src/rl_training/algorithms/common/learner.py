@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Generic, cast, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import TypeVar
 
 from rl_training.algorithms.common.compile.compiled_step import CompiledStep
+from rl_training.algorithms.common.counters import Clock
+from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.rewards import ReturnNormalizer
 from rl_training.algorithms.common.streams import Streams
-from rl_training.config.base import Schedule
+from rl_training.config.base import AlgorithmConfig, OnPolicyConfig, Schedule
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
 from rl_training.models.encoders import check_same_encoder
 
+Config = TypeVar("Config", bound=AlgorithmConfig, default=Any)
+Network = TypeVar("Network", bound=nn.Module)
 
-@dataclass(slots=True)  # not frozen: one is made in every step, and that would take three times as long
+
+@dataclass(slots=True)  # not frozen: every step makes one, and a frozen one takes three times as long
 class Action:
-    """What `act` decides: actions on the policy's own scale, and what the update will want back."""
+    """What `act` decides: actions on the policy's own scale, and what the update needs to know about them."""
 
     actions: np.ndarray
     extras: dict[str, np.ndarray] = field(default_factory=dict)
@@ -31,7 +38,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class UpdateResult(Mapping[str, Tensor]):
-    """Named metrics of one update, and new priorities for the sampled rows when replay is prioritised."""
+    """Named metrics of one update, and new priorities for the sampled rows when replay is prioritized."""
 
     metrics: dict[str, Tensor]
     priorities: np.ndarray | None = None
@@ -46,41 +53,51 @@ class UpdateResult(Mapping[str, Tensor]):
         return len(self.metrics)
 
 
-class Counter:
-    """A number that is part of the state."""
+class Learner(ABC, Generic[Config]):
+    """Base of every algorithm: `class PPO(Learner[PPOConfig])`. It never steps an env, logs, or touches a file.
 
-    def __init__(self) -> None:
-        self.value = 0
+    The training loop shapes the rewards that `update` sees, shows observations to `observe`, and advances `clock`.
 
-    def state_dict(self) -> dict[str, int]:
-        return {"value": self.value}
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        self.value = int(state["value"])
-
-
-class Learner(ABC):
-    """Base of every algorithm. It never steps an env, samples a buffer, logs, or touches a file.
-
-    State is found, not listed: every attribute that has a `state_dict` (networks, targets, optimizers,
-    normalisers, noise, counters, random streams) is saved and restored, together with `updates`.
+    State is found, not listed: every attribute that has a `state_dict` (networks, targets, optimizers, normalizers,
+    noise, counters, random streams) is saved and restored, together with `updates`.
     """
 
+    config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
+    config: Config
     model: Any
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Take `config_class` from the brackets of `Learner[PPOConfig]`."""
+        super().__init_subclass__(**options)
+        for base in cls.__dict__.get("__orig_bases__", ()):
+            for argument in get_args(base):
+                if isinstance(argument, type) and issubclass(argument, AlgorithmConfig):
+                    cls.config_class = argument
+
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
+        if not isinstance(config.algo_kwargs, self.config_class):
+            raise ConfigError(
+                f"algo: {type(self).__name__} needs a {self.config_class.__name__}, but the settings of this "
+                f"{config.algo} run are a {type(config.algo_kwargs).__name__}",
+                key="algo",
+            )
+        self.config = cast(Config, config.algo_kwargs)
         self.spaces = spaces
         self.model_config = config.model
         self.total_timesteps = config.total_timesteps
         self.num_envs = config.num_envs
-        self.compiles = config.compile == "on" and config.algo_kwargs.why_not_compilable() is None
+        self.compiles = config.compile == "on" and self.config.why_not_compilable() is None
         self.device = resolve_device(config.device)
         self.streams = streams
+        self.clock = Clock()
         self.updates = 0
-        self.env_steps = 0  # set by the loop; schedules read it
-        self.reward_scale, self.reward_clip = config.algo_kwargs.reward_scale, config.algo_kwargs.reward_clip
+        self.reward_scale, self.reward_clip = self.config.reward_scale, self.config.reward_clip
+        normalizes = isinstance(self.config, OnPolicyConfig) and self.config.normalize_rewards
+        self.return_normalizer = ReturnNormalizer(self.config.gamma, self.num_envs) if normalizes else None
+        self._scheduled_optimizers: list[tuple[Optimizer, Schedule]] = []
 
-    @abstractmethod
+    # What an algorithm does.
+
     def act(
         self,
         obs: np.ndarray,
@@ -89,39 +106,77 @@ class Learner(ABC):
         episode_starts: np.ndarray | None = None,
         memory: Any = None,
     ) -> Action:
-        """Actions for encoded observations [N, ...]. Without `explore` it is deterministic and draws no numbers."""
+        """Actions for encoded observations [N, ...]. Without `explore` it is deterministic and draws no numbers.
+
+        This one asks the policy of an on-policy model: actions with their log-probabilities.
+        """
+        return Action(*self.model.act(obs, self.streams["exploration"] if explore else None))
 
     @abstractmethod
     def update(self, batch: Any) -> UpdateResult:
-        """Learn from one rollout or one replay batch."""
+        """Learn from one rollout or one replay batch, whose rewards are shaped already."""
+
+    def advice(self, metrics: Mapping[str, Any]) -> str | None:
+        """One line for the user when a line of metrics shows that a setting does not fit the task."""
+        return None
+
+    # What the training loop does for it.
 
     def observe(self, obs: np.ndarray, valid: np.ndarray | None = None) -> None:
-        """Take fresh observations, the valid ones, into the model's statistics if it keeps any. Each is seen once."""
+        """Take new observations, the valid ones, into the model's statistics if it keeps any; each of them once."""
         normalizer = getattr(self.model, "normalizer", None)
         if normalizer is not None:
             normalizer.update(obs if valid is None else obs[valid])
 
     def shape_rewards(self, rewards: np.ndarray) -> np.ndarray:
-        """Scale, then clip, what the learner sees. The return that is logged stays raw."""
+        """Scale, then clip. The return that is logged stays raw."""
         if self.reward_scale != 1.0:
             rewards = rewards * np.float32(self.reward_scale)
         if self.reward_clip is not None:
             rewards = np.clip(rewards, -self.reward_clip, self.reward_clip)
         return rewards
 
-    def advice(self, metrics: Mapping[str, Any]) -> str | None:
-        """One line for the user when a line of metrics shows that a setting does not fit the task."""
-        return None
+    # What an algorithm is built from.
 
-    def scheduled(self, schedule: Schedule) -> float:
-        return schedule.at(self.env_steps, self.total_timesteps)
+    def build(self, make: Callable[[], Network]) -> Network:
+        """The network that `make` constructs, with weights from the run's `init` stream, on the run's device.
+
+        torch's global generator is left as it was.
+        """
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.streams.seed_for("init"))
+            return make().to(self.device)
+
+    def add_optimizer(
+        self, trained: nn.Module | Iterable[nn.Parameter], learning_rate: Schedule, **settings: Any
+    ) -> Optimizer:
+        """An optimizer that `set_learning_rates` keeps on its schedule; it clips gradients as the config says."""
+        parameters = trained.parameters() if isinstance(trained, nn.Module) else trained
+        optimizer = Optimizer(parameters, **({"max_grad_norm": self.config.max_grad_norm} | settings))
+        self._scheduled_optimizers.append((optimizer, learning_rate))
+        return optimizer
+
+    def set_learning_rates(self) -> None:
+        for optimizer, learning_rate in self._scheduled_optimizers:
+            optimizer.set_learning_rate(self.scheduled(learning_rate))
 
     def compiled(self, step: Callable[..., Any], *, rows: int) -> Callable[..., Any]:
-        """`step(batch, ...)` in the form that the run asks for; `rows` is the size that batches usually have."""
+        """`step(batch, ...)`, compiled if the run asks for it; `rows` is the usual size of a batch."""
         return CompiledStep(step, rows) if self.compiles else step
 
-    def to_device(self, module: nn.Module) -> Any:
-        return module.to(self.device)
+    # Time and state.
+
+    @property
+    def env_steps(self) -> int:
+        return self.clock.env_steps
+
+    def scheduled(self, schedule: Schedule) -> float:
+        """The value of a schedule at this point of the run."""
+        return schedule.at(self.clock.env_steps, self.total_timesteps)
+
+    def scheduled_tensor(self, schedule: Schedule) -> Tensor:
+        """`scheduled` as a metric, or for a compiled step, which would keep a Python number as it is now."""
+        return torch.tensor(self.scheduled(schedule), device=self.device)
 
     def state_dict(self) -> dict[str, Any]:
         parts = {name: part.state_dict() for name, part in sorted(vars(self).items()) if hasattr(part, "state_dict")}
@@ -144,10 +199,3 @@ def resolve_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device: cuda is not available here, use device=auto or device=cpu", key="device")
     return torch.device(name)
-
-
-def build_seeded(streams: Streams, build: Any) -> Any:
-    """Run a model's constructor under the run's `init` stream, leaving torch's global generator as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(streams.seed_for("init"))
-        return build()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.common.learner import Learner
+from rl_training.algorithms.common.compile.compiled_step import Scalar
+from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.returns import gae
 from rl_training.data.rollout import Rollout
 from rl_training.models.policy import PolicyModel
@@ -38,9 +38,7 @@ class PolicyBatch:
         return (PolicyBatch(*row) for row in zip(*columns, strict=True))
 
 
-def policy_batch(
-    rollout: Rollout, rewards: np.ndarray, model: PolicyModel, *, gamma: float, gae_lambda: float
-) -> PolicyBatch:
+def policy_batch(rollout: Rollout, model: PolicyModel, *, gamma: float, gae_lambda: float) -> PolicyBatch:
     """Values in one batched call, bootstraps by the boundary rules of `Rollout`, advantages by GAE.
 
     Where the model gave values with its actions, only those of what followed are left to compute.
@@ -60,7 +58,6 @@ def policy_batch(
     last_values, final_values = np.split(following_values, [num_envs])
     batch = flat_batch(
         rollout,
-        rewards,
         values,
         last_values,
         final_values,
@@ -75,7 +72,6 @@ def policy_batch(
 
 def flat_batch(
     rollout: Rollout,
-    rewards: np.ndarray,
     values: np.ndarray,
     last_values: np.ndarray,
     final_values: np.ndarray,
@@ -86,7 +82,7 @@ def flat_batch(
 ) -> PolicyBatch:
     """Every row of a rollout, valid or not, from V(obs) [T, N], V(last_obs) [N] and V(final_obs) [K]."""
     next_values = rollout.next_values(values, last_values, final_values)
-    advantages = gae(rewards, values, next_values, rollout.discounts(gamma), rollout.ends, gae_lambda)
+    advantages = gae(rollout.rewards, values, next_values, rollout.discounts(gamma), rollout.ends, gae_lambda)
 
     def flat(array: np.ndarray) -> Tensor:
         return torch.from_numpy(array.reshape(-1, *array.shape[2:])).to(obs.device)
@@ -101,14 +97,15 @@ def flat_batch(
     )
 
 
-def minibatches(batch: PolicyBatch, size: int, rng: np.random.Generator) -> Iterator[PolicyBatch]:
-    """One epoch in random order, in pieces of about `size`.
+def minibatches(batch: PolicyBatch, size: int, rng: np.random.Generator, epochs: int = 1) -> Iterator[PolicyBatch]:
+    """Minibatches of about `size` rows; every epoch has each row once, in another random order.
 
-    The pieces are as equal as can be: a last piece of a few rows would weigh as much as a full one, and its
-    advantages could not be normalised. Shuffling once and slicing costs one gather per epoch.
+    The minibatches of an epoch are as equal as possible: a last one of a few rows would weigh as much as a full one,
+    and its advantages could not be normalized. Shuffling once and slicing costs one gather per epoch.
     """
-    order = torch.from_numpy(rng.permutation(len(batch)))
-    return batch.select(order).split(max(1, round(len(batch) / size)))
+    for _ in range(epochs):
+        order = torch.from_numpy(rng.permutation(len(batch)))
+        yield from batch.select(order).split(max(1, round(len(batch) / size)))
 
 
 def normalize(advantages: Tensor) -> Tensor:
@@ -117,47 +114,11 @@ def normalize(advantages: Tensor) -> Tensor:
     return centred if len(advantages) < 2 else centred / (advantages.std() + 1e-8)
 
 
-class ReturnNormalizer:
-    """Divides rewards by the running standard deviation of the discounted return, so that values stay near 1.
-
-    The return is accumulated per env and starts anew with each episode. Means are not subtracted: shifting
-    rewards changes what is optimal. Scaled rewards are clipped to +-10.
-    """
-
-    def __init__(self, gamma: float, num_envs: int):
-        self.gamma = gamma
-        self.running = np.zeros(num_envs)
-        self.count, self.mean, self.variance = 0.0, 0.0, 1.0
-
-    def __call__(self, rewards: np.ndarray, episode_starts: np.ndarray, valid: np.ndarray) -> np.ndarray:
-        returns = np.empty(rewards.shape)
-        for t in range(len(rewards)):
-            # By starts, not by ends: an episode that a checkpoint cut has no end, but the next one has a start.
-            self.running = self.running * self.gamma * ~episode_starts[t] + rewards[t]
-            returns[t] = self.running
-        self._merge(returns[valid])
-        scale = 1.0 / np.sqrt(self.variance + 1e-8)
-        return np.clip(rewards * np.float32(scale), -10.0, 10.0).astype(np.float32)
-
-    def _merge(self, returns: np.ndarray) -> None:
-        total = self.count + returns.size
-        if total == self.count:
-            return
-        delta = float(returns.mean()) - self.mean
-        spread = self.variance * self.count + float(returns.var()) * returns.size
-        self.variance = (spread + delta**2 * self.count * returns.size / total) / total
-        self.mean += delta * returns.size / total
-        self.count = total
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"running": self.running, "count": self.count, "mean": self.mean, "variance": self.variance}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.running = np.array(state["running"])
-        self.count, self.mean, self.variance = state["count"], state["mean"], state["variance"]
-
-
-def learner_rewards(learner: Learner, normalizer: ReturnNormalizer | None, rollout: Rollout) -> np.ndarray:
-    """The rewards the losses see: scaled and clipped, then normalised if the config asks for it."""
-    rewards = learner.shape_rewards(rollout.rewards)
-    return rewards if normalizer is None else normalizer(rewards, rollout.episode_starts, rollout.valid)
+def actor_critic_loss(
+    policy_loss: Tensor, value_loss: Tensor, entropy: Tensor, *, value_coef: float, entropy_coef: Scalar
+) -> tuple[Tensor, Metrics]:
+    """L = policy loss  +  c_v * value loss  -  c_e * mean H(pi(.|s)).   `entropy` [B]; each term is a metric."""
+    mean_entropy = entropy.mean()
+    loss = policy_loss + value_coef * value_loss - entropy_coef * mean_entropy
+    metrics = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": mean_entropy}
+    return loss, {name: value.detach() for name, value in metrics.items()}

@@ -7,7 +7,7 @@ an ordinary optimizer step on per-tensor calls; on a flat vector that overhead i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,22 @@ def vector_on(tensor: Tensor, start: int, size: int) -> Tensor:
     """`size` entries of the storage that `tensor` lies in. Not a view: autograd does not see it change."""
     vector = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     return vector.set_(tensor.untyped_storage(), start, (size,), (1,))
+
+
+class OptimizerChoice(Protocol):
+    """Settings that let the user choose between Adam and RMSprop."""
+
+    @property
+    def optimizer(self) -> Literal["adam", "rmsprop"]: ...
+    @property
+    def optimizer_epsilon(self) -> float: ...
+    @property
+    def rmsprop_decay(self) -> float: ...
+
+
+def chosen_optimizer(config: OptimizerChoice) -> dict[str, Any]:
+    """The keywords of `Optimizer` for these settings."""
+    return {"kind": config.optimizer, "epsilon": config.optimizer_epsilon, "decay": config.rmsprop_decay}
 
 
 class Optimizer:

@@ -58,7 +58,7 @@ class Trajectories:
         every_obs = torch.from_numpy(np.concatenate([flat_obs, rollout.last_obs, rollout.final_obs])).to(self.device)
         self.obs, self.following_obs = every_obs[: len(flat_obs)], every_obs[len(flat_obs) :]
         self.actions = self.flat(rollout.actions)
-        self.behaviour_log_probs = self.flat(rollout.extras["log_probs"])
+        self.behavior_log_probs = self.flat(rollout.extras["log_probs"])
         self.log_probs, self.entropy, self.values = model.evaluate_actions(self.obs, self.actions)
         self.rows = None if rollout.valid.all() else self.flat(rollout.valid)
 
@@ -99,10 +99,10 @@ class Trajectories:
         return PolicyBatch(*(self.valid(column) for column in columns))
 
 
-def importance_metrics(log_probs: Tensor, behaviour_log_probs: Tensor, rho_bar: float) -> Metrics:
+def importance_metrics(log_probs: Tensor, behavior_log_probs: Tensor, rho_bar: float) -> Metrics:
     """Mean of the capped weights pi/mu, and how often the cap cuts one. Both inputs [B]."""
     with torch.no_grad():
-        weights = (log_probs - behaviour_log_probs).exp()
+        weights = (log_probs - behavior_log_probs).exp()
         return {
             "rho_mean": weights.clamp(max=rho_bar).mean(),
             # Not by a rounding error: fresh rollouts have weights of 1 to about seven digits, and 1 is the usual cap.

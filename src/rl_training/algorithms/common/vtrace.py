@@ -25,7 +25,7 @@ def vtrace(
     discounts: np.ndarray,
     ends: np.ndarray,
     log_probs: np.ndarray,
-    behaviour_log_probs: np.ndarray,
+    behavior_log_probs: np.ndarray,
     *,
     rho_bar: float = 1.0,
     c_bar: float = 1.0,
@@ -41,12 +41,12 @@ def vtrace(
     All arrays [T, N], in the conventions of `returns.gae`: `next_values` holds V of the TRUE successor s'_t (the
     final observation where an episode was cut), `discounts` is gamma, or 0 after termination, and `ends` is True
     where an episode stops for either reason, which is where the trace stops too. `log_probs` are of the policy pi
-    that is learned, `behaviour_log_probs` of the policy mu that acted. With lambda 1, q_t is the paper's
+    that is learned, `behavior_log_probs` of the policy mu that acted. With lambda 1, q_t is the paper's
     r_t + gamma v_{t+1}; below 1 it leans on V by as much as the targets do, so that with pi = mu both the
     advantages and v_t - V(s_t) are those of GAE.
     """
-    names = ("rewards", "values", "next_values", "discounts", "ends", "log_probs", "behaviour_log_probs")
-    arrays = (rewards, values, next_values, discounts, ends, log_probs, behaviour_log_probs)
+    names = ("rewards", "values", "next_values", "discounts", "ends", "log_probs", "behavior_log_probs")
+    arrays = (rewards, values, next_values, discounts, ends, log_probs, behavior_log_probs)
     if rewards.ndim != 2 or any(array.shape != rewards.shape for array in arrays):
         shapes = ", ".join(f"{name} {array.shape}" for name, array in zip(names, arrays, strict=True))
         raise ValueError(f"V-trace needs arrays of one shape [T, N], got {shapes}")
@@ -54,7 +54,7 @@ def vtrace(
         if not cap > 0:
             raise ValueError(f"V-trace needs {name} > 0, got {cap}")
     with np.errstate(over="ignore"):  # infinite is as good as any weight above the caps
-        weights = np.exp(log_probs - behaviour_log_probs)
+        weights = np.exp(log_probs - behavior_log_probs)
     deltas = rewards + discounts * next_values - values
     trace = discounts * trace_lambda * ~ends
     own_errors, reach = np.minimum(weights, rho_bar) * deltas, np.minimum(weights, c_bar) * trace

@@ -1,8 +1,7 @@
 """Compiled gradient steps: loss, backward pass, clipping and optimizer as one function.
 
-An ordinary step of a small network is a hundred calls of a few microseconds of arithmetic each. Compiled into one
-graph it costs a third of that. A learner hands over its `_gradient_step`, which is tensor work only, and calls what
-it gets back; nothing else about the algorithm changes.
+A learner passes its `_gradient_step`, which does tensor work only, and calls the `CompiledStep` in its place. Nothing
+else about the algorithm changes.
 """
 
 from __future__ import annotations
@@ -16,34 +15,35 @@ from torch import Tensor
 
 from rl_training.algorithms.common.compile.trace import Trace, rebuild, tensor_fields, tensors_in, trace
 
-# What a small network spends its time on, other than products: calls from Python for every buffer and kernel (a graph
-# that is C++ as a whole saves a fifth of a step, gives the same bits, and is compiled sooner, being one file), and tanh
-# (by way of exp a third of the time, right to 1e-7).
+# Beside matrix products, a small network spends its time on two things. One is calls from Python for every buffer and
+# kernel: a graph that is all C++ saves a fifth of a step, gives the same bits, and compiles sooner because it is one
+# file. The other is tanh: computed with exp it takes a third of the time, and is accurate to 1e-7.
 OPTIONS = {
-    "compile_threads": 1,  # in this process: a pool of compiler workers would outlive its use for the rest of the run
+    "compile_threads": 1,  # in this process: a pool of compiler workers would stay alive for the rest of the run
     "cpp_wrapper": True,
-    "size_asserts": False,  # a batch of another size takes the plain way, and the tensors of the state stay
+    "size_asserts": False,  # other batch sizes use the uncompiled step, and the tensors of the state never change size
     "cpp.use_decompose_tanh": True,
 }
 
-# A number where the step is plain, a tensor without dimensions where it is compiled: a Python number is written into
-# the graph as it was when the graph was made.
+# A number in an uncompiled step, a tensor without dimensions in a compiled one: the graph would keep the value that a
+# Python number has when the graph is made.
 Scalar: TypeAlias = Any
 
 
 class CompiledStep:
-    """`step(batch, ...)`, compiled for batches of exactly `rows` rows. Others take the plain way.
+    """`step(batch, ...)`, compiled for batches of exactly `rows` rows. Other batches use the uncompiled step.
 
-    Which way a batch goes depends on nothing but its size. Were sizes compiled as they come, the arithmetic would
-    depend on the ones seen before, and a resumed run would differ from one that never stopped in the last bits.
+    The choice depends only on the batch size. If every new size were compiled, the arithmetic would depend on the
+    sizes seen before, and a resumed run would differ in the last bits from one that never stopped.
 
-    The graph works on the tensors that the learner had when it was made: they may change, but not be replaced.
-    Arguments other than tensors are switches, true or false: each of their values has a graph of its own.
+    The graph works on the tensors that the learner has when the graph is made: their contents may change, but no
+    other tensor may take their place. Arguments other than tensors are switches, true or false, and every combination
+    of them has its own graph.
     """
 
     def __init__(self, step: Callable[..., Any], rows: int):
         self.rows = rows
-        self._plain = step
+        self._uncompiled = step
         self._graphs: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
     @property
@@ -52,27 +52,27 @@ class CompiledStep:
 
     def __call__(self, batch: Sized, *rest: Any) -> Any:
         if len(batch) != self.rows:
-            return self._plain(batch, *rest)
+            return self._uncompiled(batch, *rest)
         switches = tuple(None if isinstance(value, Tensor) else value for value in rest)
         graph = self._graphs.get(switches)
         if graph is None:
             _check_switches(rest)
-            graph = self._graphs[switches] = _compile(trace(self._plain, (batch, *rest)), (batch, *rest))
+            graph = self._graphs[switches] = _compile(trace(self._uncompiled, (batch, *rest)), (batch, *rest))
         return graph(batch, *rest)
 
 
 def _check_switches(rest: tuple[Any, ...]) -> None:
-    """A number would compile a graph for each of its values, and a schedule has thousands."""
+    """Refuse numbers: each value would compile another graph, and a schedule has thousands of values."""
     for place, value in enumerate(rest, start=2):
         if not isinstance(value, (Tensor, bool)):
             raise TypeError(
-                f"argument {place} of a compiled step is a {type(value).__name__} ({value!r}): only a bool can be a "
-                "switch, hand numbers over as tensors"
+                f"argument {place} of a compiled step is a {type(value).__name__} ({value!r}): a switch must be a "
+                "bool, pass numbers as tensors"
             )
 
 
 def _compile(traced: Trace, arguments: tuple[Any, ...]) -> Callable[..., Any]:
-    """Not before it is needed: an agent that is only loaded to act should not wait for the compiler's import."""
+    # Imported late: an agent that is loaded only to act does not wait for the compiler.
     import torch._inductor
 
     state, result = traced.state, traced.result
@@ -90,12 +90,12 @@ def _compile(traced: Trace, arguments: tuple[Any, ...]) -> Callable[..., Any]:
 
 
 def _tensors_getter(batch: Any) -> Callable[[Any], Sequence[Tensor]]:
-    """The tensors of batches like this one, in order. It is called in every step."""
+    """A function that returns the tensors of batches like this one, in order; every step calls it."""
     names = tensor_fields(batch)
-    # Of a single name `attrgetter` gives the tensor itself, and its rows would be taken for the batch's tensors.
+    # For a single name, `attrgetter` returns the tensor itself, and its rows would pass for the batch's tensors.
     return attrgetter(*names) if len(names) > 1 else lambda other: tensors_in([other])
 
 
 def can_compile() -> bool:
-    """Whether there is a C++ compiler for torch to call."""
+    """Whether torch can call a C++ compiler here."""
     return any(shutil.which(name) for name in ("g++", "c++", "clang++"))

@@ -1,8 +1,8 @@
-"""From a learner's step to a graph: one function of plain tensors that the compiler can take whole.
+"""From a learner's step to a graph: one function of plain tensors that the compiler can take as a whole.
 
 A step reads and changes tensors that it does not get as arguments: weights, moments, targets, statistics. `trace`
-finds them by watching one call, and writes the step down once more with all of them as inputs. Nothing of Python is
-left in the graph and nothing has to be checked when it is called, so a call costs little more than its arithmetic.
+finds them by watching one call, then records the step with all of them as inputs. The graph contains no Python and
+needs no checks when it is called, so a call costs little more than its arithmetic.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from rl_training.algorithms.common.optimizer import vector_on
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """`graph(*state, *inputs)` changes `state` as the step would and returns the leaves of its result."""
+    """`graph(*state, *inputs)` changes `state` as the step does, and returns the tensors of the step's result."""
 
     graph: torch.fx.GraphModule
     state: list[Tensor]
-    result: Any  # the step's result with the number of a leaf in the place of each tensor
+    result: Any  # the step's result, with the position of a returned tensor in the place of each tensor
 
 
 def tensors_in(arguments: Sequence[Any]) -> list[Tensor]:
     """The tensors among the arguments, and those that are fields of a batch."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     for argument in arguments:
         if isinstance(argument, Tensor):
-            found.append(argument)
+            tensors.append(argument)
         elif names := tensor_fields(argument):
-            found += [getattr(argument, name) for name in names]
-    return found
+            tensors += [getattr(argument, name) for name in names]
+    return tensors
 
 
 def tensor_fields(argument: Any) -> list[str]:
@@ -46,19 +46,19 @@ def tensor_fields(argument: Any) -> list[str]:
 
 
 def with_tensors(arguments: Sequence[Any], tensors: Iterable[Tensor]) -> list[Any]:
-    """`arguments` with other tensors in the places of `tensors_in`."""
+    """`arguments` with `tensors` in the places that `tensors_in` reads."""
     rest = iter(tensors)
-    changed: list[Any] = []
+    replaced: list[Any] = []
     for argument in arguments:
         if is_dataclass(argument) and not isinstance(argument, type):
-            changed.append(replace(argument, **{name: next(rest) for name in tensor_fields(argument)}))
+            replaced.append(replace(argument, **{name: next(rest) for name in tensor_fields(argument)}))
         else:
-            changed.append(next(rest) if isinstance(argument, Tensor) else argument)
-    return changed
+            replaced.append(next(rest) if isinstance(argument, Tensor) else argument)
+    return replaced
 
 
 def rebuild(result: Any, leaves: Sequence[Any]) -> Any:
-    """The result of a step from its leaves."""
+    """The result of a step from the tensors that its graph returns."""
     if isinstance(result, int):
         return leaves[result]
     if isinstance(result, dict):
@@ -67,7 +67,20 @@ def rebuild(result: Any, leaves: Sequence[Any]) -> Any:
 
 
 def trace(step: Callable[..., Any], arguments: Sequence[Any]) -> Trace:
-    """Write down what `step(*arguments)` does to tensors. The state is left as it was."""
+    """Record what `step(*arguments)` does to tensors. The state stays as it was.
+
+    >>> weights = torch.tensor([1.0, 2.0])  # state of the step: not an argument
+    >>> def step(rows: Tensor) -> dict[str, Tensor]:
+    ...     loss = (rows @ weights).square().mean()
+    ...     weights.sub_(0.5 * rows.mean(0))
+    ...     return {"loss": loss}
+    >>> rows = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> traced = trace(step, [rows])
+    >>> traced.state, traced.result  # the weights are as they were; the loss is the graph's tensor 0
+    ([tensor([1., 2.])], {'loss': 0})
+    >>> traced.graph(*traced.state, rows), weights  # the graph returns the loss and changes the weights
+    ([tensor(2.5000)], tensor([0.7500, 1.7500]))
+    """
     from torch.fx.experimental.proxy_tensor import make_fx
 
     inputs = tensors_in(arguments)
@@ -76,9 +89,9 @@ def trace(step: Callable[..., Any], arguments: Sequence[Any]) -> Trace:
     result: list[Any] = []
 
     def on_plain_tensors(*tensors: Tensor) -> list[Tensor]:
-        state, given = tensors[: len(vectors.state)], tensors[len(vectors.state) :]
-        with _Replacing(used, vectors.views(state)), torch.enable_grad():
-            leaves, spec = pytree.tree_flatten(step(*with_tensors(arguments, given)))
+        state, batch = tensors[: len(vectors.state)], tensors[len(vectors.state) :]
+        with _Substitution(used, vectors.views(state)), torch.enable_grad():
+            leaves, spec = pytree.tree_flatten(step(*with_tensors(arguments, batch)))
         result.append(pytree.tree_unflatten(range(len(leaves)), spec))
         return leaves
 
@@ -88,29 +101,31 @@ def trace(step: Callable[..., Any], arguments: Sequence[Any]) -> Trace:
 
 
 def _tensors_used(step: Callable[..., Any], arguments: Sequence[Any], inputs: Sequence[Tensor]) -> list[Tensor]:
-    with _Watching(inputs) as watching:
+    with _Watch(inputs) as watch:
         step(*arguments)
-    for vector, before in watching.contents.values():
+    for vector, before in watch.contents.values():
         vector.copy_(before)
-    return list(watching.found.values())
+    return list(watch.tensors.values())
 
 
-class _Watching(TorchFunctionMode):
-    """Notes every tensor that a computation uses and has neither been given nor made itself.
+class _Watch(TorchFunctionMode):
+    """Notes every tensor that a computation uses, is not one of its `inputs`, and was not made by the computation.
 
-    Contents are kept by storage, as they were at first sight of it: a view may be met after what it shows has changed.
+    `contents` has a copy of each storage from its first use. A copy per tensor would not do: a view may appear after
+    the data it shows has changed.
     """
 
-    def __init__(self, given: Iterable[Tensor]):
+    def __init__(self, inputs: Iterable[Tensor]):
         super().__init__()
-        self.found: dict[int, Tensor] = {}
+        self.tensors: dict[int, Tensor] = {}
         self.contents: dict[int, tuple[Tensor, Tensor]] = {}
-        self._own = {id(tensor): tensor for tensor in given}  # holds them, or their ids would be used again
+        # Tensors, not only ids: Python reuses the id of an object that is gone.
+        self._own = {id(tensor): tensor for tensor in inputs}
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for leaf in pytree.tree_leaves((args, kwargs)):
-            if isinstance(leaf, Tensor) and id(leaf) not in self.found and id(leaf) not in self._own:
-                self.found[id(leaf)] = leaf
+            if isinstance(leaf, Tensor) and id(leaf) not in self.tensors and id(leaf) not in self._own:
+                self.tensors[id(leaf)] = leaf
                 if (place := leaf.untyped_storage().data_ptr()) not in self.contents:
                     whole = _whole_storage(leaf)
                     self.contents[place] = whole, whole.clone()
@@ -119,8 +134,8 @@ class _Watching(TorchFunctionMode):
         return result
 
 
-class _Replacing(TorchFunctionMode):
-    """Hands `new` tensors to every function that is called with `old` ones."""
+class _Substitution(TorchFunctionMode):
+    """Passes `new` tensors to every function that is called with `old` ones."""
 
     def __init__(self, old: Sequence[Tensor], new: Sequence[Tensor]):
         super().__init__()
@@ -134,15 +149,15 @@ class _Replacing(TorchFunctionMode):
 
 
 def _whole_storage(tensor: Tensor) -> Tensor:
-    """Everything that `tensor` is a part of, as one vector."""
+    """The whole memory block that `tensor` lies in, as one vector."""
     return vector_on(tensor, 0, tensor.untyped_storage().nbytes() // tensor.element_size())
 
 
 class _Vectors:
     """One vector for all tensors that share a storage.
 
-    Weights are views of the vector that the optimizer changes. As inputs of their own they would not be seen to
-    change with it; as views that are made inside the graph they are.
+    Weights are views of the vector that the optimizer changes. As separate inputs of the graph they would not change
+    with it; as views that the graph itself makes, they do.
     """
 
     def __init__(self, tensors: Sequence[Tensor]):
@@ -155,8 +170,8 @@ class _Vectors:
                 self.state.append(_whole_storage(tensor))
 
     def views(self, state: Sequence[Tensor]) -> list[Tensor]:
-        """What corresponds to `tensors` when the vectors are `state`."""
-        made = []
+        """`tensors`, as views of the vectors `state`."""
+        views = []
         for tensor in self.tensors:
             vector = state[self._place[tensor.untyped_storage().data_ptr()]]
             if tensor.is_contiguous():
@@ -164,5 +179,5 @@ class _Vectors:
                 view = vector[offset : offset + tensor.numel()].view(tensor.shape)
             else:
                 view = vector.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-            made.append(view.detach().requires_grad_() if tensor.requires_grad else view)
-        return made
+            views.append(view.detach().requires_grad_() if tensor.requires_grad else view)
+        return views

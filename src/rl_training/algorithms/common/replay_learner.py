@@ -1,0 +1,133 @@
+"""Learners that learn from replay, by family: what an algorithm adds is its networks, its losses and its step.
+
+ReplayLearner           one gradient step on one batch            NAF
+  QLearner              epsilon-greedy over discrete actions      DQN, C51
+  ActorCriticLearner    an actor, critics, and their targets      SAC, MPO
+    NoisyActorCritic    ... whose actor is deterministic          DDPG, TD3, D4PG
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_training.algorithms.common.exploration import epsilon_greedy, make_action_noise
+from rl_training.algorithms.common.learner import Action, Learner, UpdateResult
+from rl_training.algorithms.common.metrics import Metrics
+from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.streams import Streams
+from rl_training.algorithms.common.target_network import TargetNetwork
+from rl_training.config.base import ReplayConfig
+from rl_training.config.q_learning import QLearningConfig
+from rl_training.config.train_config import TrainConfig
+from rl_training.data.transitions import Transitions
+from rl_training.envs.spaces import Spaces
+
+Config = TypeVar("Config", bound=ReplayConfig)
+QConfig = TypeVar("QConfig", bound=QLearningConfig)
+Model = TypeVar("Model", bound=nn.Module)
+
+
+class ReplayLearner(Learner[Config]):
+    """Each update is one gradient step on one batch."""
+
+    def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
+        super().__init__(spaces, config, streams)
+        self.gradient_step = self.compiled(self._gradient_step, rows=self.config.batch_size)
+
+    @abstractmethod
+    def _gradient_step(self, batch: Transitions, *inputs: Any) -> tuple[Metrics, Tensor]:
+        """Change the networks; return metrics and the error of each row, which prioritized replay samples by.
+
+        Tensor work only, so that it can be compiled: all that is drawn or decided outside comes in as `inputs`.
+        """
+
+    def step_inputs(self, batch: Transitions) -> tuple[Any, ...]:
+        """What a gradient step needs beside its batch: tensors of noise, and switches that are true or false."""
+        return ()
+
+    def act(
+        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
+    ) -> Action:
+        return Action(self.model.act(obs, self.streams["exploration"] if explore else None))
+
+    def update(self, batch: Transitions) -> UpdateResult:
+        batch = batch.to(self.device)
+        self.set_learning_rates()
+        metrics, errors = self.gradient_step(batch, *self.step_inputs(batch))
+        self.updates += 1
+        return UpdateResult(metrics, errors.cpu().numpy() if self.config.prioritized else None)
+
+    def normal_noise(self, stream: str, shape: Sequence[int]) -> Tensor:
+        """Standard normal numbers of a random stream."""
+        return torch.from_numpy(self.streams[stream].standard_normal(shape, dtype=np.float32)).to(self.device)
+
+
+class QLearner(ReplayLearner[QConfig]):
+    """Takes the action of the highest value, or with probability `exploration` a random one."""
+
+    def act(
+        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
+    ) -> Action:
+        greedy = self.model.greedy_actions
+        if not explore:
+            return Action(greedy(obs))
+        epsilon, num_actions = self.scheduled(self.config.exploration), self.spaces.action_sizes[0]
+        return Action(epsilon_greedy(greedy, obs, num_actions, epsilon, self.streams["exploration"]))
+
+    def update(self, batch: Transitions) -> UpdateResult:
+        result = super().update(batch)
+        result.metrics["exploration"] = self.scheduled_tensor(self.config.exploration)
+        result.metrics["learning_rate"] = self.scheduled_tensor(self.config.learning_rate)
+        return result
+
+
+class ActorCriticLearner(ReplayLearner[Config], Generic[Config, Model]):
+    """A model with a `policy_network`; its other parameters are the critic's. Each half has an optimizer.
+
+    Among the settings are `actor_learning_rate` and `critic_learning_rate`.
+    """
+
+    model: Model
+
+    def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
+        super().__init__(spaces, config, streams)
+        settings: Any = self.config
+        self.model = self.build(self.make_model)
+        self.target: TargetNetwork[Model] = TargetNetwork(self.model)
+        named = list(self.model.named_parameters())
+        actor = [parameter for name, parameter in named if name.startswith("policy_network.")]
+        critic = [parameter for name, parameter in named if not name.startswith("policy_network.")]
+        self.actor_optimizer: Optimizer = self.add_optimizer(actor, settings.actor_learning_rate)
+        self.critic_optimizer: Optimizer = self.add_optimizer(critic, settings.critic_learning_rate)
+
+    @abstractmethod
+    def make_model(self) -> Model:
+        """The algorithm's networks, for `self.spaces` and `self.model_config`."""
+
+    def actor_step(self, loss: Tensor) -> Metrics:
+        """One gradient step of the actor."""
+        return {"actor_grad_norm": self.actor_optimizer.step(loss), "actor_loss": loss.detach()}
+
+
+class NoisyActorCritic(ActorCriticLearner[Config, Model]):
+    """A deterministic actor that explores by noise on its actions: `noise_type` and `exploration_noise`."""
+
+    def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
+        super().__init__(spaces, config, streams)
+        settings: Any = self.config
+        self.noise = make_action_noise(settings.noise_type, settings.exploration_noise)
+
+    def act(
+        self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
+    ) -> Action:
+        model: Any = self.model
+        actions = model.act(obs)
+        if explore:
+            actions = self.noise.apply(actions, self.streams["exploration"], episode_starts)
+        return Action(actions)

@@ -1,0 +1,48 @@
+"""Normalized rewards: divided by the running standard deviation of the discounted return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+class ReturnNormalizer:
+    """Divides rewards by the running standard deviation of the discounted return, so that values stay near 1.
+
+    The return accumulates per env and restarts with each episode. Means are not subtracted: shifting rewards changes
+    which policy is optimal. Scaled rewards are clipped to +-10.
+    """
+
+    def __init__(self, gamma: float, num_envs: int):
+        self.gamma = gamma
+        self.running = np.zeros(num_envs)
+        self.count, self.mean, self.variance = 0.0, 0.0, 1.0
+
+    def __call__(self, rewards: np.ndarray, episode_starts: np.ndarray, valid: np.ndarray) -> np.ndarray:
+        """Take the rewards [T, N] of a rollout into the statistics, and return them normalized."""
+        returns = np.empty(rewards.shape)
+        for t in range(len(rewards)):
+            # By starts, not by ends: an episode that a checkpoint cut has no end, but the next one has a start.
+            self.running = self.running * self.gamma * ~episode_starts[t] + rewards[t]
+            returns[t] = self.running
+        self._merge(returns[valid])
+        scale = 1.0 / np.sqrt(self.variance + 1e-8)
+        return np.clip(rewards * np.float32(scale), -10.0, 10.0).astype(np.float32)
+
+    def _merge(self, returns: np.ndarray) -> None:
+        total = self.count + returns.size
+        if total == self.count:
+            return
+        delta = float(returns.mean()) - self.mean
+        spread = self.variance * self.count + float(returns.var()) * returns.size
+        self.variance = (spread + delta**2 * self.count * returns.size / total) / total
+        self.mean += delta * returns.size / total
+        self.count = total
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"running": self.running, "count": self.count, "mean": self.mean, "variance": self.variance}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.running = np.array(state["running"])
+        self.count, self.mean, self.variance = state["count"], state["mean"], state["variance"]
