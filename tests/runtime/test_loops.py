@@ -14,9 +14,9 @@ from probe_suite import build_loop
 from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.envs.probes import AutoresetCanaryProbe, probe_vector_env
 from rl_training.errors import NumericalError
-from rl_training.runtime.collector import Episode
 from rl_training.runtime.loops import OnPolicyLoop, Progress
 from rl_training.runtime.metric_window import RECENT_EPISODES, MetricWindow
+from rl_training.runtime.steps import Episode
 
 
 def a2c_loop(

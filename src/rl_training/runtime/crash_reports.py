@@ -35,7 +35,7 @@ class CrashReports:
 
     def __init__(self, run_dir: Path, config: TrainConfig, loop: Loop):
         self.folder, self.config, self.loop = run_dir / "crash", config, loop
-        self._survived: list[EnvFailure] = getattr(loop.collector.envs.unwrapped, "failures", [])
+        self._survived: list[EnvFailure] = loop.collector.failures
         self._told = 0
 
     def look(self, note: Callable[[str], None]) -> None:

@@ -24,8 +24,9 @@ from rl_training.data.frame_replay import FrameReplayBuffer
 from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
 from rl_training.data.replay_memory import check_replay_fits
 from rl_training.envs.spaces import Spaces
-from rl_training.runtime.collector import Collector, Episode, RolloutDropped
+from rl_training.runtime.collector import Collector, RolloutDropped
 from rl_training.runtime.divergence import check_update
+from rl_training.runtime.steps import Episode
 
 
 @dataclass(slots=True)
