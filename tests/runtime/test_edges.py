@@ -89,10 +89,10 @@ def test_a_replay_buffer_that_does_not_fit_is_refused_with_its_size(tmp_path, mo
 
 def test_a_containers_limit_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(replay_memory, "CGROUP", tmp_path)
-    (tmp_path / "replay_memory.max").write_text("5000\n")
-    (tmp_path / "replay_memory.current").write_text("2000\n")
+    (tmp_path / "memory.max").write_text("5000\n")
+    (tmp_path / "memory.current").write_text("2000\n")
     assert replay_memory.available_bytes() == 3000
-    (tmp_path / "replay_memory.max").write_text("max\n")
+    (tmp_path / "memory.max").write_text("max\n")
     assert (replay_memory.available_bytes() or 0) > 3000
 
 
