@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
+from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.envs.factory import backend_for_another_env, make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvError
@@ -29,8 +29,7 @@ from rl_training.storage.run_directory import open_run_directory
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-EnvMaker = Callable[..., gym.Env[Any, Any]]
-Env = str | EnvMaker | VectorEnv
+Env = EnvSource
 Preset = str | Path | Mapping[str, Any] | TrainConfig
 
 

@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from rl_training.envs.env_runner import WatchedEnv
+from rl_training.envs.env_types import EnvMaker
 from rl_training.envs.factory import make_env
 from rl_training.errors import ConfigError, EnvError
 from rl_training.playback.video import open_writer
@@ -21,7 +22,6 @@ from rl_training.runtime.agent import Agent
 from rl_training.runtime.evaluation import DEFAULT_SEED
 from rl_training.runtime.threads import limited_threads
 
-EnvMaker = Callable[..., gym.Env[Any, Any]]
 DEFAULT_FPS = 30
 FASTEST_FPS = 1000
 # An env without a time limit must not fill the disk: a recorded episode is cut here.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 from rl_training.algorithms.common.learner import resolve_device
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
+from rl_training.envs.env_types import EnvSource
 from rl_training.envs.factory import backend_of, make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError
@@ -22,9 +22,6 @@ from rl_training.runtime.agent import CALLABLE_PREFIX
 from rl_training.runtime.compile_setting import resolve_compile
 from rl_training.runtime.loops import Loop
 from rl_training.runtime.threads import resolve_threads
-
-EnvMaker = Callable[[], gym.Env[Any, Any]]
-EnvSource = str | EnvMaker | VectorEnv
 
 
 def resolve_auto(config: TrainConfig, spaces: Spaces, envs: VectorEnv | None = None) -> TrainConfig:

@@ -18,6 +18,7 @@ from gymnasium.vector import VectorEnv
 
 from rl_training.config.loading import load_config, save_config
 from rl_training.config.train_config import TrainConfig
+from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.envs.factory import backend_for_another_env, make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvError
@@ -30,8 +31,6 @@ from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
 from rl_training.runtime.loops import Loop, Progress
 from rl_training.runtime.metric_window import MetricWindow
 from rl_training.runtime.preparing import (
-    EnvMaker,
-    EnvSource,
     build_loop,
     check_eval_env,
     default_run_name,
