@@ -16,28 +16,27 @@ from figures import record_figure
 WARM_UP, SOAK = 50.0, 80.0
 PREDICTION = """
 import sys, numpy as np
-from rl_training.data.frame_replay import FrameReplayBuffer
-from rl_training.data.replay_buffer import PriorityOptions
-from rl_training.data.replay_buffer import ReplayBuffer
+from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
+from rl_training.data.replay_layout import ReplayLayout
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
 
 kind, rng = sys.argv[1], np.random.default_rng(0)
+options = {}
 if kind == "vectors":
-    layout, options, capacity = ((100,), "float32", (6,), "float32"), {}, 200_000
+    layout = ReplayLayout(200_000, 8, (100,), "float32", (6,), "float32")
 elif kind == "priorities":
-    layout, options, capacity = ((20,), "float32", (), "int64"), {"prioritized": PriorityOptions()}, 600_000
+    layout, options = ReplayLayout(600_000, 8, (20,), "float32", (), "int64"), {"prioritized": PriorityOptions()}
 else:
-    layout, options, capacity = ((4, 84, 84), "uint8", (), "int64"), {"stack": 4}, 20_000
-plain = {"stack": 4} if kind == "frames" else {}
-buffer_class = FrameReplayBuffer if kind == "frames" else ReplayBuffer
-predicted = buffer_class.predicted_bytes(capacity, 8, *layout, prioritized="prioritized" in options, **plain)
+    layout = ReplayLayout(20_000, 8, (4, 84, 84), "uint8", (), "int64", stack=4)
+predicted = ReplayBuffer.predicted_bytes(layout, prioritized="prioritized" in options)
 before = resident()
-buffer = buffer_class(capacity, 8, *layout, gamma=0.99, **options)
-obs = rng.integers(0, 255, (8, *layout[0])).astype(layout[1])
-actions, zeros, no = np.zeros((8, *layout[2]), layout[3]), np.zeros(8, np.float32), np.zeros(8, bool)
-for step in range(capacity // 8):
+buffer = ReplayBuffer(layout, gamma=0.99, **options)
+obs = rng.integers(0, 255, (8, *layout.observation_shape)).astype(layout.observation_dtype)
+actions = np.zeros((8, *layout.action_shape), layout.action_dtype)
+zeros, no = np.zeros(8, np.float32), np.zeros(8, bool)
+for step in range(layout.slots):
     following = obs
     if kind == "frames":
         following = np.concatenate([obs[:, 1:], rng.integers(0, 255, (8, 1, 84, 84), np.uint8)], 1)

@@ -10,7 +10,7 @@ import pytest
 
 from cli_helpers import call
 from rl_training.config.loading import load_config
-from rl_training.data.frame_replay import FrameReplayBuffer
+from rl_training.data.frame_store import FrameStore
 from rl_training.envs.factory import make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, EnvError
@@ -102,5 +102,5 @@ def test_the_loop_keeps_frames_and_not_stacks(tmp_path: Path) -> None:
     config = load_config("dqn/pong_atari", TINY | {"output_dir": str(tmp_path), "total_timesteps": 24})
     envs = make_vector_env(config.env_id, config.num_envs, env_kwargs=config.env_kwargs)
     loop = build_loop(config, envs, Spaces(envs.single_observation_space, envs.single_action_space))
-    assert isinstance(loop, ReplayLoop) and isinstance(loop.buffer, FrameReplayBuffer)
-    assert loop.buffer.stack == 4
+    assert isinstance(loop, ReplayLoop) and isinstance(loop.buffer.observations, FrameStore)
+    assert loop.buffer.observations.stack == 4

@@ -19,7 +19,7 @@ from rl_training.algorithms.common.learner import Action
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.loading import load_config
 from rl_training.config.pixels import AtariOptions, ImageOptions, frame_stack, pixel_options
-from rl_training.envs.atari import AtariGames
+from rl_training.envs.atari import AtariVector
 from rl_training.envs.factory import autoreset_mode, make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError, EnvError
@@ -197,7 +197,7 @@ def test_without_being_asked_nothing_is_done_to_images() -> None:
     assert make_env(Painted).observation_space.shape == (8, 6, 3)
     assert make_env("CartPole-v1").observation_space.shape == (4,)
     assert type(make_vector_env("CartPole-v1", 2).unwrapped).__name__ == "CartPoleVector"
-    assert not isinstance(make_vector_env("ALE/Pong-v5", 1).unwrapped, AtariGames)
+    assert not isinstance(make_vector_env("ALE/Pong-v5", 1).unwrapped, AtariVector)
 
 
 @pytest.mark.parametrize(
@@ -269,12 +269,22 @@ def test_wrong_options_are_refused_with_the_config(env_kwargs: dict[str, Any], e
 @pytest.mark.parametrize(
     ("env_id", "env_kwargs", "backend", "expected"),
     [
-        ("CartPole-v1", {"atari": True}, "auto", "env_kwargs.atari is for Atari ids such as ALE/Pong-v5"),
+        (
+            "CartPole-v1",
+            {"atari": True},
+            "auto",
+            "env_kwargs.atari: CartPole-v1 is not an Atari id such as ALE/Pong-v5",
+        ),
         ("CartPole-v1", {"image": True}, "auto", "env_kwargs.image is for images"),
         ("CartPole-v1", {"image": True}, "native", "env_kwargs.image needs vector_backend"),
         ("ALE/Pong-v5", {}, "native", "set env_kwargs.atari=true"),
         ("ALE/Pong-v5", {"atari": {"episodic_life": True}}, "sync", "episodic_life needs vector_backend 'auto'"),
-        ("ALE/Pong-v5", {"atari": True, "difficulty": 1}, "auto", "takes no difficulty beside atari, use 'sync'"),
+        (
+            "ALE/Pong-v5",
+            {"atari": True, "difficulty": 1},
+            "auto",
+            "takes no difficulty together with env_kwargs.atari, use",
+        ),
     ],
 )
 def test_envs_that_cannot_be_prepared_are_told_in_one_line(

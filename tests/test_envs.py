@@ -16,8 +16,8 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.envs import probes
-from rl_training.envs.async_vector import SupervisedVectorEnv
-from rl_training.envs.batched_classic import CLASSIC_VECTOR_ENVS
+from rl_training.envs.async_vector import AsyncVector
+from rl_training.envs.batched_classic import BATCHED_ENVS
 from rl_training.envs.factory import autoreset_mode, backend_of, make_env, make_vector_env
 from rl_training.errors import ConfigError, EnvError
 
@@ -70,7 +70,7 @@ def test_a_callable_makes_the_env_with_its_arguments() -> None:
 
 
 def test_auto_batches_several_envs_of_classic_control() -> None:
-    for env_id, kind in CLASSIC_VECTOR_ENVS.items():
+    for env_id, kind in BATCHED_ENVS.items():
         several = make_vector_env(env_id, 3)
         assert type(several) is kind
         assert several.num_envs == 3
@@ -133,7 +133,7 @@ def test_native_is_refused_where_there_is_none() -> None:
             make_vector_env(env, 2, backend="native")
 
 
-@pytest.mark.parametrize(("backend", "kind"), [("sync", SyncVectorEnv), ("async", SupervisedVectorEnv)])
+@pytest.mark.parametrize(("backend", "kind"), [("sync", SyncVectorEnv), ("async", AsyncVector)])
 def test_sync_and_async_reset_in_the_same_step(backend: Any, kind: type) -> None:
     vector = make_vector_env(partial(probes.AutoresetCanaryProbe, 2), 2, backend=backend)
     try:
@@ -170,7 +170,7 @@ def test_a_vector_env_is_taken_as_it_is() -> None:
     assert make_vector_env(given, 3) is given
     wrapped = gym.wrappers.vector.RecordEpisodeStatistics(given)
     assert make_vector_env(wrapped, 3) is wrapped
-    with pytest.raises(EnvError, match="num_envs is 4 but the given vector env holds 3"):
+    with pytest.raises(EnvError, match="num_envs is 4 but the given vector env has 3 envs"):
         make_vector_env(given, 4)
     with pytest.raises(EnvError, match="already made"):
         make_vector_env(given, 3, env_kwargs={"length": 1})

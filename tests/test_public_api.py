@@ -208,7 +208,7 @@ def test_env_can_be_a_vector_env_which_stays_open(algorithm: str, mode: Autorese
 
 def test_vector_env_and_num_envs_must_agree(tmp_path: Path) -> None:
     envs = SyncVectorEnv([partial(gym.make, "CartPole-v1")] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
-    with pytest.raises(EnvError, match=r"num_envs is 4 .* holds 2"):
+    with pytest.raises(EnvError, match=r"num_envs is 4 .* has 2 envs"):
         managed("ppo", tmp_path, envs, num_envs=4).learn(show=False)
 
 

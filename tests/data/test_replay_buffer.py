@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
+from rl_training.data.replay_layout import ReplayLayout
 from rl_training.data.transitions import Transitions
 
 
@@ -30,7 +31,7 @@ class Step:
 
 def make_buffer(capacity: int, num_envs: int = 1, **options: object) -> ReplayBuffer:
     options.setdefault("gamma", 0.9)
-    return ReplayBuffer(capacity, num_envs, (1,), np.float32, (), np.int64, **options)  # type: ignore[arg-type]
+    return ReplayBuffer(ReplayLayout(capacity, num_envs, (1,), np.float32, (), np.int64), **options)  # type: ignore[arg-type]
 
 
 def add_steps(buffer: ReplayBuffer, steps: list[Step]) -> None:
@@ -265,16 +266,16 @@ def test_a_batch_is_a_copy_that_later_rows_do_not_change() -> None:
 def test_predicted_bytes_are_the_bytes_used(
     capacity: int, num_envs: int, observation: tuple, action: tuple, prioritized: bool
 ) -> None:
-    layout = (capacity, num_envs, *observation, *action)
-    buffer = ReplayBuffer(*layout, gamma=0.9, prioritized=PriorityOptions() if prioritized else None)
-    assert ReplayBuffer.predicted_bytes(*layout, prioritized=prioritized) == buffer.nbytes
+    layout = ReplayLayout(capacity, num_envs, *observation, *action)
+    buffer = ReplayBuffer(layout, gamma=0.9, prioritized=PriorityOptions() if prioritized else None)
+    assert ReplayBuffer.predicted_bytes(layout, prioritized=prioritized) == buffer.nbytes
     assert buffer.capacity == max(num_envs, capacity - capacity % num_envs)
 
 
 @pytest.mark.parametrize(("given", "stored"), [(np.uint8, torch.uint8), (np.float64, torch.float32)])
 def test_batches_have_the_types_that_learners_expect(given: type, stored: torch.dtype) -> None:
     for n_step in (1, 3):
-        buffer = ReplayBuffer(8, 2, (3, 5), given, (2,), np.float64, gamma=0.9, n_step=n_step)
+        buffer = ReplayBuffer(ReplayLayout(8, 2, (3, 5), given, (2,), np.float64), gamma=0.9, n_step=n_step)
         obs: np.ndarray = np.full((2, 3, 5), 200, dtype=given)
         buffer.add(obs, np.full((2, 2), 0.5), np.ones(2), obs + 1, np.zeros(2, bool), np.zeros(2, bool))
         batch = buffer.sample(7, np.random.default_rng(0))
@@ -293,8 +294,11 @@ def test_a_step_of_the_wrong_shape_is_refused_instead_of_broadcast() -> None:
     for obs, rewards in [(np.zeros(1), np.zeros(2)), (np.zeros((2, 1)), np.zeros(()))]:
         with pytest.raises(ValueError, match="shapes"):
             buffer.add(obs, np.zeros(2), rewards, obs, flags, flags)
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match="n_step must be at least 1"):
         make_buffer(8, n_step=0)
+    for capacity, num_envs in ((0, 1), (8, 0)):
+        with pytest.raises(ValueError, match="capacity and num_envs must be at least 1"):
+            make_buffer(capacity, num_envs)
     assert len(buffer) == buffer.rows_written == 0
 
 
@@ -369,8 +373,10 @@ def test_state_that_does_not_fit_is_refused_by_name() -> None:
         "capacity is 8, not 6": make_buffer(6, 2),
         "num_envs is 2, not 1": make_buffer(8, 1),
         "prioritized is False, not True": make_buffer(8, 2, prioritized=PriorityOptions()),
-        r"observation_shape is \[1\], not \[3\]": ReplayBuffer(8, 2, (3,), np.float32, (), np.int64, gamma=0.9),
-        "action_dtype is 'int64'": ReplayBuffer(8, 2, (1,), np.float32, (), np.float32, gamma=0.9),
+        r"observation_shape is \[1\], not \[3\]": ReplayBuffer(
+            ReplayLayout(8, 2, (3,), np.float32, (), np.int64), gamma=0.9
+        ),
+        "action_dtype is 'int64'": ReplayBuffer(ReplayLayout(8, 2, (1,), np.float32, (), np.float32), gamma=0.9),
     }
     for message, other in others.items():
         with pytest.raises(ValueError, match=message):

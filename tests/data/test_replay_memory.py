@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import numpy as np
 import pytest
 
 from rl_training.data import replay_memory
-from rl_training.data.frame_replay import FrameReplayBuffer
 from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
+from rl_training.data.replay_layout import ReplayLayout
 from rl_training.errors import ConfigError
 
 MEGABYTE = 2**20
@@ -112,17 +113,17 @@ def all_arrays(value: Any, seen: set[int]) -> int:
 
 
 IMAGES = ((4, 84, 84), "uint8")
-BUFFERS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
-    "vectors": (ReplayBuffer, ((4,), "float32", (), "int64"), {}),
-    "wide vectors and actions": (ReplayBuffer, ((376,), "float32", (17,), "float32"), {}),
-    "three steps": (ReplayBuffer, ((4,), "float32", (), "int64"), {"n_step": 3}),
-    "priorities": (ReplayBuffer, ((4,), "float32", (), "int64"), {"prioritized": PriorityOptions()}),
-    "images whole": (ReplayBuffer, (*IMAGES, (), "int64"), {}),
-    "frames once": (FrameReplayBuffer, (*IMAGES, (), "int64"), {"stack": 4}),
-    "colour, priorities": (
-        FrameReplayBuffer,
-        ((6, 42, 42), "uint8", (), "int64"),
-        {"stack": 2, "prioritized": PriorityOptions()},
+VECTORS = ((4,), "float32", (), "int64")
+BUFFERS: dict[str, tuple[ReplayLayout, dict[str, Any]]] = {
+    "vectors": (ReplayLayout(10_000, 1, *VECTORS), {}),
+    "wide vectors and actions": (ReplayLayout(10_000, 1, (376,), "float32", (17,), "float32"), {}),
+    "three steps": (ReplayLayout(10_000, 1, *VECTORS), {"n_step": 3}),
+    "priorities": (ReplayLayout(10_000, 1, *VECTORS), {"prioritized": PriorityOptions()}),
+    "images whole": (ReplayLayout(1_000, 1, *IMAGES, (), "int64"), {}),
+    "frames once": (ReplayLayout(1_000, 1, *IMAGES, (), "int64", stack=4), {}),
+    "color, priorities": (
+        ReplayLayout(1_000, 1, (6, 42, 42), "uint8", (), "int64", stack=2),
+        {"prioritized": PriorityOptions()},
     ),
 }
 
@@ -130,9 +131,8 @@ BUFFERS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
 @pytest.mark.parametrize("num_envs", [1, 7])
 @pytest.mark.parametrize("name", BUFFERS)
 def test_every_array_of_a_buffer_is_predicted_within_one_percent(name: str, num_envs: int) -> None:
-    kind, layout, options = BUFFERS[name]
-    capacity = 10_000 if len(layout[0]) == 1 else 1_000
-    images = {"stack": options["stack"]} if "stack" in options else {}
-    predicted = kind.predicted_bytes(capacity, num_envs, *layout, prioritized="prioritized" in options, **images)
-    found = all_arrays(kind(capacity, num_envs, *layout, gamma=0.99, **options), set())
+    layout, options = BUFFERS[name]
+    layout = replace(layout, num_envs=num_envs)
+    predicted = ReplayBuffer.predicted_bytes(layout, prioritized="prioritized" in options)
+    found = all_arrays(ReplayBuffer(layout, gamma=0.99, **options), set())
     assert found == pytest.approx(predicted, rel=0.01)

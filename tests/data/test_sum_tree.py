@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
+from rl_training.data.replay_layout import ReplayLayout
 from rl_training.data.sum_tree import SumTree
 from rl_training.errors import NumericalError
 
@@ -131,7 +132,7 @@ def test_predicted_bytes_are_the_bytes_used(capacity: int) -> None:
 
 def prioritized_buffer(capacity: int, exponent: float = 0.6, epsilon: float = 0.0) -> ReplayBuffer:
     options = PriorityOptions(exponent, epsilon)
-    return ReplayBuffer(capacity, 1, (1,), np.float32, (), np.int64, gamma=0.9, prioritized=options)
+    return ReplayBuffer(ReplayLayout(capacity, 1, (1,), np.float32, (), np.int64), gamma=0.9, prioritized=options)
 
 
 def fill(buffer: ReplayBuffer, rows: int, valid: bool = True) -> None:
@@ -190,7 +191,7 @@ def test_weights_use_the_importance_exponent_given_at_the_draw() -> None:
 
 
 def test_unprioritised_batches_have_no_weights_and_take_no_priorities() -> None:
-    buffer = ReplayBuffer(4, 1, (1,), np.float32, (), np.int64, gamma=0.9)
+    buffer = ReplayBuffer(ReplayLayout(4, 1, (1,), np.float32, (), np.int64), gamma=0.9)
     fill(buffer, 2)
     assert buffer.sample(2, np.random.default_rng(0), 0.4).weights is None
     with pytest.raises(ValueError, match="prioritised"):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from rl_training.envs.batched_classic import CLASSIC_VECTOR_ENVS
+from rl_training.envs.batched_classic import BATCHED_ENVS
 from rl_training.envs.factory import make_vector_env
 from rl_training.errors import EnvError
 
@@ -27,9 +27,9 @@ def place(single: gym.Env, state: np.ndarray, elapsed: int) -> None:
     wrapper._elapsed_steps = elapsed
 
 
-@pytest.mark.parametrize("env_id", sorted(CLASSIC_VECTOR_ENVS))
+@pytest.mark.parametrize("env_id", sorted(BATCHED_ENVS))
 def test_every_step_equals_the_single_env(env_id):
-    envs = CLASSIC_VECTOR_ENVS[env_id](3)
+    envs = BATCHED_ENVS[env_id](3)
     single = gym.make(env_id)
     single.reset(seed=0)
     observations, _ = envs.reset(seed=1)
@@ -63,19 +63,19 @@ def sample_actions(envs, rng: np.random.Generator) -> np.ndarray:
     return rng.uniform(-3, 3, (envs.num_envs, 1)).astype(np.float32)
 
 
-@pytest.mark.parametrize("env_id", sorted(CLASSIC_VECTOR_ENVS))
+@pytest.mark.parametrize("env_id", sorted(BATCHED_ENVS))
 def test_it_announces_itself_and_repeats_with_its_seed(env_id):
-    envs = CLASSIC_VECTOR_ENVS[env_id](4)
+    envs = BATCHED_ENVS[env_id](4)
     assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     first, _ = envs.reset(seed=5)
     assert len({row.tobytes() for row in first}) == 4, "envs must start in different states"
     assert envs.observation_space.contains(first)
-    other, _ = CLASSIC_VECTOR_ENVS[env_id](4).reset(seed=5)
+    other, _ = BATCHED_ENVS[env_id](4).reset(seed=5)
     np.testing.assert_array_equal(first, other)
 
 
 def test_starts_are_drawn_from_gymnasiums_own_ranges():
-    for env_id, kind in CLASSIC_VECTOR_ENVS.items():
+    for env_id, kind in BATCHED_ENVS.items():
         batched, _ = kind(4000).reset(seed=0)
         single = gym.make(env_id)
         singles = np.stack([single.reset(seed=seed)[0] for seed in range(400)])
@@ -84,7 +84,7 @@ def test_starts_are_drawn_from_gymnasiums_own_ranges():
 
 
 def test_the_factory_makes_them_by_name_and_refuses_what_it_cannot_batch():
-    assert isinstance(make_vector_env("Acrobot-v1", 2, backend="batched"), CLASSIC_VECTOR_ENVS["Acrobot-v1"])
+    assert isinstance(make_vector_env("Acrobot-v1", 2, backend="batched"), BATCHED_ENVS["Acrobot-v1"])
     with pytest.raises(EnvError, match=r"FrozenLake-v1.*CartPole-v1.*can be batched"):
         make_vector_env("FrozenLake-v1", 2, backend="batched")
     with pytest.raises(EnvError, match="takes no env_kwargs"):
@@ -92,7 +92,7 @@ def test_the_factory_makes_them_by_name_and_refuses_what_it_cannot_batch():
 
 
 def test_an_episode_that_ends_starts_again_in_the_same_step():
-    envs = CLASSIC_VECTOR_ENVS["CartPole-v1"](2)
+    envs = BATCHED_ENVS["CartPole-v1"](2)
     envs.reset(seed=0)
     envs.state[:, 0] = [2.39, 5.0, 0.0, 0.0]
     observations, _, terminated, _, infos = envs.step(np.array([1, 1]))

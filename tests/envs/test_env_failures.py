@@ -30,6 +30,7 @@ from rl_training.playback.crash_replay import reproduce
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.run_envs import training_envs
 from rl_training.runtime.session import build_loop
+from rl_training.runtime.steps import Episode
 from rl_training.runtime.workflows import train
 from rl_training.storage.state_tree import state_hash
 from rl_training.telemetry.recorder import read_metrics
@@ -69,7 +70,9 @@ def test_the_step_that_broke_is_no_transition_and_what_came_before_ends_truncate
     assert rollout.rewards[3, 1] == 0
     assert [episode.length for episode in episodes] == [6]  # of env 0; the broken one is no episode that was finished
     assert collector.env_step == 13
-    assert collector._returns[1] == 1 + 2 + 3 and collector._lengths[1] == 3
+    # Env 1 is three steps into its new episode: the three that follow end it, with nothing of the broken one in it.
+    assert collector.collect(3)[1] == [Episode(1.0 + 2 + 3 + 4 + 5 + 6, 6)]
+    assert [failure.env_index for failure in collector.failures] == [1]
     envs.close()
 
 

@@ -110,5 +110,5 @@ def test_a_value_that_is_no_truth_value_is_refused() -> None:
 
 
 def test_the_batched_backend_still_refuses_other_keywords() -> None:
-    with pytest.raises(EnvError, match="takes no env_kwargs but mask_velocity"):
+    with pytest.raises(EnvError, match="takes no env_kwargs except mask_velocity"):
         make_vector_env("CartPole-v1", 2, env_kwargs={**MASK, "sutton_barto_reward": True}, backend="batched")

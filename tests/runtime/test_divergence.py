@@ -74,7 +74,7 @@ def test_what_an_env_returns_stops_the_run_in_that_step_and_leaves_a_bundle(
     article = "an" if field == "observation" else "a"
     # Four steps of eight envs, then the fifth: found in it, not at the end of the rollout.
     assert str(error).startswith(
-        f"env {env} returned {article} {field} that is not finite, after env step 40: mend the env"
+        f"env {env} returned {article} {field} that is not finite, after env step 40: fix the env"
     )
     assert (error.field, error.env_index, error.env_step, error.exit_code) == (field, env, 40, 4)
     folder = Path(str(error).split("the evidence is in ")[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from rl_training.algorithms.common.learner import Learner, UpdateResult
@@ -10,7 +11,6 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.factory import make_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.experiment.registry import get_spec
-from rl_training.runtime.loops import OnPolicyLoop
 
 
 def build(config: TrainConfig) -> tuple[Any, Learner]:
@@ -27,12 +27,10 @@ def batches_of(config: TrainConfig, count: int) -> tuple[list[Any], Learner]:
     taken: list[Any] = []
 
     def take(batch: Any) -> UpdateResult:
-        taken.append(batch)
+        taken.append(deepcopy(batch))  # a rollout is valid only until the next one is collected
         return UpdateResult({})
 
     learner.update = take  # type: ignore[method-assign]
     while len(taken) < count:
         assert loop.round() is not None
-        if isinstance(loop, OnPolicyLoop):
-            loop.collector._rollout_arrays = {}  # the next rollout would be written over this one
     return taken, build(config)[1]

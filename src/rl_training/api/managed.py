@@ -14,12 +14,13 @@ from rl_training.algorithms.common.streams import Streams
 from rl_training.config.algorithm_table import get_algorithm
 from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
-from rl_training.envs.factory import EnvMaker, make_env
+from rl_training.envs.env_types import EnvMaker, EnvSource
+from rl_training.envs.factory import make_env
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.playback.player import Recording, record_episode
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult
-from rl_training.runtime.run_envs import EnvSource, env_name, require_stored_spaces, spaces_of, with_env
+from rl_training.runtime.run_envs import env_name, require_stored_spaces, spaces_of, with_env
 from rl_training.runtime.spec import get_spec
 from rl_training.runtime.workflows import Callback, TrainResult, resume, train
 from rl_training.storage.checkpoints import Checkpoint, load_checkpoint, resolve_checkpoint, save_checkpoint

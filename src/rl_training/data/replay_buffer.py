@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import DTypeLike
 
+from rl_training.data.frame_store import FrameStore
+from rl_training.data.observation_store import ObservationStore, WholeObservations
+from rl_training.data.replay_layout import Column, ReplayLayout
 from rl_training.data.sum_tree import SumTree
 from rl_training.data.transitions import Transitions
 from rl_training.errors import NumericalError
@@ -27,60 +28,35 @@ class PriorityOptions:
     epsilon: float = 1e-6
 
 
-Column = tuple[tuple[int, ...], np.dtype]  # shape and dtype of what is stored for one environment at one step
-
-
-def _stored_observation_dtype(dtype: DTypeLike) -> np.dtype:
-    return np.dtype(np.uint8) if np.dtype(dtype) == np.uint8 else np.dtype(np.float32)
-
-
-def _stored_action_dtype(dtype: DTypeLike) -> np.dtype:
-    return np.dtype(np.float32) if np.dtype(dtype).kind == "f" else np.dtype(np.int64)
-
-
 class ReplayBuffer:
-    """`capacity` transitions as a ring of vector steps, one row per environment and step.
+    """Transitions in a ring of vector steps, one row per environment and step.
 
-    A transition is named by its flat index, slot * num_envs + env. Rows hold single steps; n-step sums are
-    made when sampling, so a window always uses what came after the row, also when that came later.
+    A transition is named by its flat index, slot * num_envs + env. Rows hold single steps; n-step sums are computed
+    when sampling, so a window always uses what came after the row, also when that came later. Observations are kept
+    by `observations`, everything else in columns of the ring.
     """
 
     def __init__(
-        self,
-        capacity: int,
-        num_envs: int,
-        observation_shape: tuple[int, ...],
-        observation_dtype: DTypeLike,
-        action_shape: tuple[int, ...],
-        action_dtype: DTypeLike,
-        *,
-        gamma: float,
-        n_step: int = 1,
-        prioritized: PriorityOptions | None = None,
+        self, layout: ReplayLayout, *, gamma: float, n_step: int = 1, prioritized: PriorityOptions | None = None
     ) -> None:
-        if capacity < 1 or num_envs < 1 or n_step < 1:
-            raise ValueError(
-                "capacity, num_envs and n_step must be at least 1, "
-                f"got capacity={capacity}, num_envs={num_envs}, n_step={n_step}"
-            )
-        self.num_envs = num_envs
-        self.slots = max(1, capacity // num_envs)
-        self.capacity = self.slots * num_envs
+        if n_step < 1:
+            raise ValueError(f"n_step must be at least 1, got {n_step}")
+        self.layout = layout
+        self.num_envs = num_envs = layout.num_envs
+        self.slots = layout.slots
+        self.capacity = layout.transitions
         self.gamma = gamma
         self.n_step = n_step
-        self.rows_written = 0  # vector steps ever added; row r lives in slot r % slots
+        self.rows_written = 0  # vector steps ever added; row r is in slot r % slots
         self._priorities = prioritized
         self._tree = SumTree(self.capacity) if prioritized else None
         self._max_priority = 1.0  # already raised to the exponent
         self._valid_count = 0
 
-        self._observation = (tuple(observation_shape), _stored_observation_dtype(observation_dtype))
-        self._layout = self._row_layout(self._observation, action_shape, action_dtype)
-        self._rows = {
-            name: np.zeros((self.slots, num_envs, *shape), dtype=dtype) for name, (shape, dtype) in self._layout.items()
-        }
+        self.observations = _store_class(layout)(layout)
+        self._rows = self.observations.rows | layout.allocate(_step_columns(layout))
         self._flat = {name: rows.reshape(self.capacity, *rows.shape[2:]) for name, rows in self._rows.items()}
-        self._step_shapes = ((num_envs, *observation_shape), (num_envs, *action_shape), (num_envs,))
+        self._step_shapes = ((num_envs, *layout.observation_shape), (num_envs, *layout.action_shape), (num_envs,))
 
         self._env_numbers = np.arange(num_envs)
         self._window = np.arange(n_step)[:, None]
@@ -88,46 +64,16 @@ class ReplayBuffer:
         self._reward_powers = self._discount_powers[:-1, None]
         self._one_step_discounts = np.array([gamma, 0.0], dtype=np.float32)  # by `terminated`
 
-    @classmethod
-    def _row_layout(
-        cls, observation: Column, action_shape: tuple[int, ...], action_dtype: DTypeLike
-    ) -> dict[str, Column]:
-        flag = ((), np.dtype(np.bool_))
-        return {
-            **cls._observation_columns(observation),
-            "actions": (tuple(action_shape), _stored_action_dtype(action_dtype)),
-            "rewards": ((), np.dtype(np.float32)),
-            "terminated": flag,
-            "truncated": flag,
-            "valid": flag,
-        }
-
-    @classmethod
-    def _observation_columns(cls, observation: Column) -> dict[str, Column]:
-        return {"obs": observation, "next_obs": observation}
-
-    @classmethod
-    def predicted_bytes(
-        cls,
-        capacity: int,
-        num_envs: int,
-        observation_shape: tuple[int, ...],
-        observation_dtype: DTypeLike,
-        action_shape: tuple[int, ...],
-        action_dtype: DTypeLike,
-        *,
-        prioritized: bool = False,
-    ) -> int:
-        """What `nbytes` of such a buffer will be, without allocating it."""
-        stored = max(1, capacity // num_envs) * num_envs
-        observation = (tuple(observation_shape), _stored_observation_dtype(observation_dtype))
-        layout = cls._row_layout(observation, action_shape, action_dtype)
-        per_row = sum(prod(shape) * dtype.itemsize for shape, dtype in layout.values())
-        return stored * per_row + (SumTree.predicted_bytes(stored) if prioritized else 0)
+    @staticmethod
+    def predicted_bytes(layout: ReplayLayout, *, prioritized: bool = False) -> int:
+        """The `nbytes` of a buffer with this layout, without allocating it."""
+        tree = SumTree.predicted_bytes(layout.transitions) if prioritized else 0
+        return _store_class(layout).predicted_bytes(layout) + layout.bytes_of(_step_columns(layout)) + tree
 
     @property
     def nbytes(self) -> int:
-        return sum(rows.nbytes for rows in self._rows.values()) + (self._tree.nbytes if self._tree else 0)
+        steps = sum(self._rows[name].nbytes for name in _step_columns(self.layout))
+        return self.observations.nbytes + steps + (self._tree.nbytes if self._tree else 0)
 
     def __len__(self) -> int:
         """How many transitions can be drawn."""
@@ -164,7 +110,8 @@ class ReplayBuffer:
         row_valid = rows["valid"][slot]
         if self.rows_written >= self.slots:
             self._valid_count -= int(np.count_nonzero(row_valid))
-        self._store_observations(slot, obs, next_obs)
+        if lost := self.observations.write(self.rows_written, obs, next_obs):
+            self._drop_rows(np.array(lost))
         rows["actions"][slot] = actions
         rows["rewards"][slot] = rewards
         rows["terminated"][slot] = terminated
@@ -176,13 +123,13 @@ class ReplayBuffer:
             # A row nobody has learnt from is drawn soon: it enters at the highest priority so far.
             self._tree.set(slot * self.num_envs + self._env_numbers, self._max_priority * row_valid)
 
-    def _store_observations(self, slot: int, obs: np.ndarray, next_obs: np.ndarray) -> None:
-        self._rows["obs"][slot] = obs
-        self._rows["next_obs"][slot] = next_obs
-
-    def _load_observations(self, indices: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What was seen before the rows `indices` and after the rows `last`."""
-        return self._flat["obs"].take(indices, axis=0), self._flat["next_obs"].take(last, axis=0)
+    def _drop_rows(self, indices: np.ndarray) -> None:
+        """These rows can no longer be sampled: their observations are gone."""
+        valid = self._flat["valid"]
+        self._valid_count -= int(np.count_nonzero(valid[indices]))
+        valid[indices] = False
+        if self._tree is not None:
+            self._tree.set(indices, 0.0)
 
     def cut(self, envs: np.ndarray | None = None) -> None:
         """End the newest row of every environment, or of those in the mask `envs`, as if truncated: no window runs on
@@ -244,7 +191,7 @@ class ReplayBuffer:
             discounts = self._one_step_discounts.take(flat["terminated"].take(indices))
         else:
             rewards, discounts, last = self._sum_windows(indices)
-        obs, next_obs = self._load_observations(indices, last)
+        obs, next_obs = self.observations.read(indices, last)
         return Transitions(
             obs=torch.from_numpy(obs),
             actions=torch.from_numpy(flat["actions"].take(indices, axis=0)),
@@ -281,7 +228,7 @@ class ReplayBuffer:
             held = min(self.rows_written, self.slots) * self.num_envs
             state["max_priority"] = self._max_priority
             state["priorities"] = self._tree.get(np.arange(held))
-        return state
+        return state | self.observations.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the counters and forget all rows; the held ones must then be given to `import_rows`."""
@@ -300,25 +247,29 @@ class ReplayBuffer:
         self.rows_written = rows_written
         self._rows["valid"][:] = False
         self._valid_count = 0
+        self.observations.load_state_dict(state)
 
     def export_rows(self, start: int, stop: int) -> dict[str, np.ndarray]:
         """Copies, [T, N, ...], of the vector steps numbered start to stop, which must still be held."""
         if not self.oldest_row <= start <= stop <= self.rows_written:
             raise ValueError(f"replay rows {start}:{stop} are not held, only {self.oldest_row}:{self.rows_written}")
         slots = np.arange(start, stop) % self.slots
-        return {name: rows[slots] for name, rows in self._rows.items()}
+        exported = {name: rows[slots] for name, rows in self._rows.items()}
+        return exported | self.observations.export_rows(exported)
 
     def import_rows(self, start: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Put exported rows back, passing over those too old to be held: a segment may be half stale."""
+        if reason := self.observations.refuses_rows(arrays):
+            raise ValueError(f"replay rows do not fit: {reason}")
         counts = set()
-        for name, (shape, dtype) in self._layout.items():
+        for name, rows in self._rows.items():
             array = arrays.get(name)
             if array is None:
                 raise ValueError(f"replay rows do not fit: {name} is missing")
-            if array.shape[1:] != (self.num_envs, *shape) or array.dtype != dtype:
+            if array.shape[1:] != rows.shape[1:] or array.dtype != rows.dtype:
                 raise ValueError(
                     f"replay rows do not fit: {name} is {array.dtype} {array.shape}, "
-                    f"the buffer has {dtype} (rows, {self.num_envs}, *{shape})"
+                    f"the buffer has {rows.dtype} (rows, {', '.join(map(str, rows.shape[1:]))})"
                 )
             counts.add(len(array))
         if len(counts) != 1 or start < 0 or start + max(counts) > self.rows_written:
@@ -331,12 +282,15 @@ class ReplayBuffer:
         slots = np.arange(first, stop) % self.slots
         for name, rows in self._rows.items():
             rows[slots] = arrays[name][first - start :]
+        readable = self.observations.import_rows(arrays)
+        if readable is not None:
+            self._rows["valid"] &= readable
         self._valid_count = int(np.count_nonzero(self._rows["valid"]))
 
     def _description(self) -> dict[str, Any]:
         """What two buffers must share for one to take the other's rows."""
-        observation_shape, observation_dtype = self._observation
-        action_shape, action_dtype = self._layout["actions"]
+        observation_shape, observation_dtype = self.layout.observation
+        action_shape, action_dtype = self.layout.action
         return {
             "capacity": self.capacity,
             "num_envs": self.num_envs,
@@ -345,4 +299,21 @@ class ReplayBuffer:
             "action_shape": list(action_shape),
             "action_dtype": action_dtype.name,
             "prioritized": self._tree is not None,
+            **self.observations.description(),
         }
+
+
+def _store_class(layout: ReplayLayout) -> type[ObservationStore]:
+    return WholeObservations if layout.stack is None else FrameStore
+
+
+def _step_columns(layout: ReplayLayout) -> dict[str, Column]:
+    """The columns of a step apart from its observations."""
+    flag = ((), np.dtype(np.bool_))
+    return {
+        "actions": layout.action,
+        "rewards": ((), np.dtype(np.float32)),
+        "terminated": flag,
+        "truncated": flag,
+        "valid": flag,
+    }

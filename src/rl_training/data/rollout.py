@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+ROLLOUT_FIELDS = ("obs", "actions", "rewards", "terminated", "truncated", "valid", "episode_starts")
+"""The fields of a rollout that have a row for every step of every env."""
+
 
 @dataclass(slots=True)
 class Rollout:

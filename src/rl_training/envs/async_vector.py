@@ -13,17 +13,17 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rl_training.envs.async_worker import HEADER, QUIT, end_child, pack, start_nursery, unpack
-from rl_training.envs.failures import RESTARTED, ActionHistory, EnvFailed, EnvFailure
+from rl_training.envs.env_types import EnvMaker
+from rl_training.envs.failures import RESTARTED, ActionHistory, EnvFailed, EnvFailure, error_line
 from rl_training.envs.shared_block import SharedBlock
 from rl_training.envs.sync_vector import seeds_of
 
@@ -43,10 +43,10 @@ class WorkerError(Exception):
         self.reason, self.trace, self.timed_out = reason, trace, timed_out
 
 
-class SupervisedVectorEnv(VectorEnv[Any, Any, Any]):
+class AsyncVector(VectorEnv[Any, Any, Any]):
     """One process per env; same-step autoreset. `failures` are those it survived."""
 
-    def __init__(self, makers: Sequence[Callable[[], gym.Env[Any, Any]]], timeout: float = DEFAULT_TIMEOUT):
+    def __init__(self, makers: Sequence[EnvMaker], timeout: float = DEFAULT_TIMEOUT):
         self.num_envs, self.timeout = len(makers), timeout
         self.failures: list[EnvFailure] = []
         self._failed_at: list[list[float]] = [[] for _ in makers]
@@ -238,7 +238,7 @@ class SupervisedVectorEnv(VectorEnv[Any, Any, Any]):
             except WorkerError as again:
                 down = again
             except Exception as error:  # the constructor's own
-                down = WorkerError(" ".join(f"{type(error).__name__}: {error}".split())[:300])
+                down = WorkerError(error_line(error)[:300])
 
     def _survive(self, failure: EnvFailure) -> None:
         assert failure.env_index is not None

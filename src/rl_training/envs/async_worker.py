@@ -24,14 +24,13 @@ from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from rl_training.envs.env_runner import EnvRunner
+from rl_training.envs.env_types import EnvMaker
 from rl_training.envs.failures import reason_of, trace_of
 from rl_training.envs.shared_block import SharedBlock
 
-Maker = Callable[[], gym.Env[Any, Any]]
 HEADER = struct.Struct("!cI")  # what kind of message, and how many bytes follow
 PR_SET_PDEATHSIG = 1
 # Said, and not only by closing the socket: another nursery that was forked meanwhile has a copy of it.
@@ -47,7 +46,7 @@ def unpack(body: bytes | bytearray) -> Any:
     return ForkingPickler.loads(body) if body else None
 
 
-def start_nursery(makers: list[Maker]) -> tuple[int, socket.socket]:
+def start_nursery(makers: list[EnvMaker]) -> tuple[int, socket.socket]:
     """Fork the nursery; its process number, and the socket that commands it."""
     if not hasattr(os, "fork"):
         raise OSError("this system cannot fork processes, use vector_backend 'sync'")
@@ -95,7 +94,7 @@ def _no_answer(number: int, frame: Any) -> None:
     pass
 
 
-def _nursery(commands: socket.socket, makers: list[Maker]) -> None:
+def _nursery(commands: socket.socket, makers: list[EnvMaker]) -> None:
     """`start i` with a socket forks a worker for env i, `end p s` waits s seconds for process p and then kills it."""
     children: set[int] = set()
     while True:
@@ -132,7 +131,7 @@ def end_child(process: int, patience: float) -> int:
         time.sleep(0.005)
 
 
-def _work(connection: socket.socket, index: int, makers: list[Maker]) -> None:
+def _work(connection: socket.socket, index: int, makers: list[EnvMaker]) -> None:
     """Make env `index`, then answer commands until the socket closes."""
     nursery = os.getppid()
     if sys.platform == "linux":

@@ -37,7 +37,7 @@ def is_atari(target: Any) -> bool:
     return isinstance(target, EnvSpec) and str(target.entry_point).startswith("ale_py")
 
 
-class AtariGames(VectorEnv[Array, Array, Array]):
+class AtariVector(VectorEnv[Array, Array, Array]):
     """ale-py's vector env with raw scores, games that survive a lost life, and final observations that are true.
 
     `infos["life_lost"]` marks rows whose episode has ended for the learner while the game goes on.

@@ -19,7 +19,7 @@ from gymnasium.vector.utils import batch_space
 Array = np.ndarray
 
 
-class ClassicVectorEnv(VectorEnv[Array, Array, Array]):
+class BatchedVector(VectorEnv[Array, Array, Array]):
     """The frame around the physics: limits, resets, spaces. `state` is [variables, N] in float64."""
 
     env_id: str
@@ -86,7 +86,7 @@ def _cart_pole_rates(functions: Any, speed: Any, angle: Any, spin: Any, action: 
     return speed, shared - MOMENT * spin_rate * cosine / TOTAL_MASS, spin, spin_rate
 
 
-class CartPoleVector(ClassicVectorEnv):
+class CartPoleVector(BatchedVector):
     env_id, variables = "CartPole-v1", 4
     FEW = 10  # envs; up to here floats are quicker than arrays, at a microsecond for each operation on one
     LIMITS = np.array([[2.4], [12 * 2 * np.pi / 360]])  # of position and angle
@@ -113,7 +113,7 @@ class CartPoleVector(ClassicVectorEnv):
         return self.ones, fallen
 
 
-class PendulumVector(ClassicVectorEnv):
+class PendulumVector(BatchedVector):
     env_id, variables = "Pendulum-v1", 2
     GRAVITY, SECONDS, FASTEST, STRONGEST = 10.0, 0.05, 8.0, 2.0
 
@@ -135,7 +135,7 @@ class PendulumVector(ClassicVectorEnv):
         return np.stack([np.cos(angle), np.sin(angle), spin], 1).astype(np.float32)
 
 
-class MountainCarVector(ClassicVectorEnv):
+class MountainCarVector(BatchedVector):
     env_id, variables = "MountainCar-v0", 2
     FORCE, GRAVITY, FASTEST, LEFT, RIGHT, GOAL = 0.001, 0.0025, 0.07, -1.2, 0.6, 0.5
 
@@ -175,7 +175,7 @@ class MountainCarContinuousVector(MountainCarVector):
         return 100.0 * arrived - 0.1 * actions[:, 0].astype(np.float64) ** 2
 
 
-class AcrobotVector(ClassicVectorEnv):
+class AcrobotVector(BatchedVector):
     """Two links of length and mass 1 with a motor between them; equations of motion as in Sutton and Barto's book."""
 
     env_id, variables = "Acrobot-v1", 4
@@ -213,7 +213,7 @@ class AcrobotVector(ClassicVectorEnv):
         return np.stack(parts, 1).astype(np.float32)
 
 
-CLASSIC_VECTOR_ENVS: dict[str, type[ClassicVectorEnv]] = {
+BATCHED_ENVS: dict[str, type[BatchedVector]] = {
     kind.env_id: kind
     for kind in (CartPoleVector, PendulumVector, AcrobotVector, MountainCarVector, MountainCarContinuousVector)
 }

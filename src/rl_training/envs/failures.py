@@ -59,9 +59,15 @@ class EnvFailed(EnvError):
         self.args = (str(self.failure),)
 
 
+def error_line(error: BaseException) -> str:
+    """The type of an exception and its message, on one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def reason_of(error: BaseException) -> str:
-    """Where it was raised, and what: one line."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    """Where an exception was raised, and what it says, on one line."""
+    text = error_line(error)[:300]
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return text

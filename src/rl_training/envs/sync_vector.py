@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -12,16 +12,17 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
 from rl_training.envs.env_runner import EnvRunner
+from rl_training.envs.env_types import EnvMaker
 from rl_training.envs.failures import ActionHistory, EnvFailed, reason_of, trace_of
 
 # An env that calls sys.exit has failed like any other: the run is not its to end.
 FAILURES = (Exception, SystemExit)
 
 
-class InProcessVectorEnv(SyncVectorEnv[Any, Any]):
+class SyncVector(SyncVectorEnv[Any, Any]):
     """Gymnasium's, in its same-step mode, with a record of what led where."""
 
-    def __init__(self, makers: Sequence[Callable[[], gym.Env[Any, Any]]]):
+    def __init__(self, makers: Sequence[EnvMaker]):
         super().__init__(makers, autoreset_mode=AutoresetMode.SAME_STEP)
         self._runners = [EnvRunner(env) for env in self.envs]
         self._history = ActionHistory(self.num_envs)

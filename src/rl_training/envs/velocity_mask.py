@@ -5,6 +5,7 @@ Selected by `env_kwargs: {mask_velocity: true}`, for one env and for every vecto
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -14,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 
 from rl_training.errors import EnvError
 
-KEYWORD = "mask_velocity"
+MASK_KEY = "mask_velocity"
 # What is left of an observation: positions, angles, contacts.
 VISIBLE: dict[str, list[int]] = {
     "CartPole": [0, 2],  # of position, velocity, angle, angular velocity
@@ -23,12 +24,12 @@ VISIBLE: dict[str, list[int]] = {
 }
 
 
-def split_mask_option(kwargs: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """The env's own keywords, and whether velocities are to be masked."""
-    wanted = kwargs.get(KEYWORD, False)
-    if not isinstance(wanted, bool):
-        raise EnvError(f"env_kwargs.{KEYWORD}: {wanted!r} is not valid, expected true or false")
-    return {name: value for name, value in kwargs.items() if name != KEYWORD}, wanted
+def mask_option(env_kwargs: Mapping[str, Any]) -> bool:
+    """Whether `env_kwargs` ask for velocities to be masked."""
+    option = env_kwargs.get(MASK_KEY, False)
+    if not isinstance(option, bool):
+        raise EnvError(f"env_kwargs.{MASK_KEY}: {option!r} is not valid, expected true or false")
+    return option
 
 
 class MaskVelocity(gym.ObservationWrapper[np.ndarray, Any, np.ndarray]):
@@ -68,7 +69,7 @@ def _visible(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> list[int]:
     family = name.rpartition("-v")[0]
     if family not in VISIBLE:
         raise EnvError(
-            f"env_kwargs.{KEYWORD}: the velocities of {name} are not known, only those of {', '.join(VISIBLE)}: "
+            f"env_kwargs.{MASK_KEY}: the velocities of {name} are not known, only those of {', '.join(VISIBLE)}: "
             f"leave it out, or wrap the env yourself"
         )
     return VISIBLE[family]

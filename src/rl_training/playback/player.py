@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from rl_training.envs.env_runner import WatchedEnv
-from rl_training.envs.factory import EnvMaker
+from rl_training.envs.env_types import EnvMaker
 from rl_training.errors import ConfigError, EnvError
 from rl_training.playback.video import open_writer
 from rl_training.runtime.agent import Agent

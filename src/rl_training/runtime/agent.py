@@ -16,7 +16,8 @@ from rl_training.algorithms.common.streams import Streams
 from rl_training.config.algorithm_table import get_learner
 from rl_training.config.pixels import kept_for_another_env
 from rl_training.config.train_config import TrainConfig
-from rl_training.envs.factory import EnvMaker, make_env
+from rl_training.envs.env_types import EnvMaker
+from rl_training.envs.factory import make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.runtime.auto_settings import limited_threads

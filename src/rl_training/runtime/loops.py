@@ -18,15 +18,13 @@ from gymnasium.vector import VectorEnv
 from rl_training.algorithms.common.learner import Learner, UpdateResult
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.base import OnPolicyConfig, ReplayConfig
-from rl_training.config.pixels import frame_stack
 from rl_training.config.train_config import TrainConfig
-from rl_training.data.frame_replay import FrameReplayBuffer
-from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
-from rl_training.data.replay_memory import check_replay_fits
+from rl_training.data.replay_factory import make_replay
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces
-from rl_training.runtime.collector import Collector, Episode, RolloutDropped
+from rl_training.runtime.collector import Collector, RolloutDropped
 from rl_training.runtime.divergence import check_update
+from rl_training.runtime.steps import Episode
 
 
 @dataclass(slots=True)
@@ -133,28 +131,7 @@ class ReplayLoop(Loop):
         super().__init__(envs, spaces, learner, config, streams)
         assert isinstance(config.algo_kwargs, ReplayConfig)
         self.settings = settings = config.algo_kwargs
-        priorities = PriorityOptions(settings.priority_exponent, settings.priority_epsilon)
-        layout = (
-            settings.buffer_size,
-            envs.num_envs,
-            spaces.observation_shape,
-            spaces.observation_dtype,
-            spaces.action_shape,
-            "float32" if spaces.action_kind == "box" else "int64",
-        )
-        kind: Any = ReplayBuffer
-        images: dict[str, int] = {}
-        if len(spaces.observation_shape) == 3:
-            kind, images = FrameReplayBuffer, {"stack": frame_stack(config.env_kwargs)}
-        needed = kind.predicted_bytes(*layout, prioritized=settings.prioritized, **images)
-        check_replay_fits(needed, settings.buffer_size)
-        self.buffer: ReplayBuffer = kind(
-            *layout,
-            gamma=settings.gamma,
-            n_step=settings.n_step,
-            prioritized=priorities if settings.prioritized else None,
-            **images,
-        )
+        self.buffer = make_replay(spaces, settings, envs.num_envs, config.env_kwargs)
         self.last_round = 0
 
     def round(self) -> Progress | None:

@@ -11,12 +11,11 @@ from gymnasium.vector import VectorEnv
 
 from rl_training.config.pixels import kept_for_another_env
 from rl_training.config.train_config import TrainConfig
-from rl_training.envs.factory import EnvMaker, backend_for_another_env, make_env, make_vector_env
+from rl_training.envs.env_types import EnvSource
+from rl_training.envs.factory import backend_for_another_env, make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError
 from rl_training.storage.checkpoints import Checkpoint
-
-EnvSource = str | EnvMaker | VectorEnv
 
 CALLABLE_PREFIX = "callable:"  # of an env id that stands for a Python object
 

@@ -20,7 +20,8 @@ from gymnasium.vector import VectorEnv
 from rl_training.algorithms.common.learner import Learner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.train_config import TrainConfig
-from rl_training.envs.factory import EnvMaker, make_env
+from rl_training.envs.env_types import EnvMaker, EnvSource
+from rl_training.envs.factory import make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError
 from rl_training.runtime.agent import Agent
@@ -30,7 +31,7 @@ from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
 from rl_training.runtime.loops import Loop, Progress
 from rl_training.runtime.metric_window import MetricWindow
 from rl_training.runtime.run_clock import Cadence, RunClock
-from rl_training.runtime.run_envs import EnvSource, check_eval_env, require_stored_spaces, training_envs
+from rl_training.runtime.run_envs import check_eval_env, require_stored_spaces, training_envs
 from rl_training.runtime.run_saver import RunSaver
 from rl_training.runtime.spec import get_spec
 from rl_training.runtime.stop_signals import StopSignals

@@ -9,12 +9,12 @@ from typing import Any
 
 from rl_training.config.loading import load_config, save_config
 from rl_training.config.train_config import TrainConfig
-from rl_training.envs.factory import EnvMaker
+from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime.agent import Agent, stored_config
 from rl_training.runtime.auto_settings import compile_setting_on_resume
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult
-from rl_training.runtime.run_envs import CALLABLE_PREFIX, EnvSource, with_env
+from rl_training.runtime.run_envs import CALLABLE_PREFIX, with_env
 from rl_training.runtime.session import Callback, TrainResult, open_loop, run_session
 from rl_training.runtime.stop_signals import StopSignals
 from rl_training.storage.checkpoints import (

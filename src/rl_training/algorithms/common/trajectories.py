@@ -13,15 +13,13 @@ from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.on_policy import PolicyBatch
 from rl_training.algorithms.common.vtrace import VTrace, vtrace
 from rl_training.config.vtrace import VTraceConfig
-from rl_training.data.rollout import Rollout
+from rl_training.data.rollout import ROLLOUT_FIELDS, Rollout
 from rl_training.models.policy import PolicyModel
-
-PER_STEP = ("obs", "actions", "rewards", "terminated", "truncated", "valid", "episode_starts")
 
 
 def env_columns(rollout: Rollout, envs: np.ndarray) -> Rollout:
     """The rollout of these envs alone, in this order."""
-    per_step = {name: getattr(rollout, name)[:, envs] for name in PER_STEP}
+    per_step = {name: getattr(rollout, name)[:, envs] for name in ROLLOUT_FIELDS}
     position = np.full(rollout.rewards.shape[1], -1)
     position[envs] = np.arange(len(envs))
     kept = position[rollout.final_envs] >= 0

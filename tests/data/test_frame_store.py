@@ -1,7 +1,8 @@
-"""Frame replay: every byte that a naive buffer of whole stacks would give, at a fraction of its replay_memory."""
+"""The frame store: every byte that a buffer of whole stacks would give, at a fraction of its memory."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_training.data import replay_memory
-from rl_training.data.frame_replay import FrameReplayBuffer
+from rl_training.data.frame_store import FrameStore
 from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
+from rl_training.data.replay_layout import ReplayLayout
 from rl_training.errors import ConfigError
 
 SIDE = 3
-PONG = (1_000_000, 8, (4, 84, 84), "uint8", (), "int64")
+PONG = ReplayLayout(1_000_000, 8, (4, 84, 84), "uint8", (), "int64", stack=4)
 
 
 class Screens:
@@ -55,12 +57,13 @@ class Screens:
 
 def make_pair(
     capacity: int, num_envs: int = 2, stack: int = 4, channels: int = 1, *, prioritized: bool = False, n_step: int = 1
-) -> tuple[FrameReplayBuffer, ReplayBuffer]:
+) -> tuple[ReplayBuffer, ReplayBuffer]:
+    """One buffer that stores frames, and one that stores whole stacks."""
     shape = (stack * channels, SIDE, SIDE)
     options = PriorityOptions() if prioritized else None
     common: dict[str, Any] = {"gamma": 0.9, "n_step": n_step, "prioritized": options}
-    layout = (capacity, num_envs, shape, "uint8", (), "int64")
-    return FrameReplayBuffer(*layout, stack=stack, **common), ReplayBuffer(*layout, **common)
+    layout = ReplayLayout(capacity, num_envs, shape, "uint8", (), "int64", stack=stack)
+    return ReplayBuffer(layout, **common), ReplayBuffer(replace(layout, stack=None), **common)
 
 
 def assert_same_batch(ours: Any, theirs: Any) -> None:
@@ -212,38 +215,41 @@ def test_rows_without_their_frames_are_refused() -> None:
 
 def test_a_million_steps_of_atari_fit_into_seven_and_a_half_gigabytes() -> None:
     for prioritized in (False, True):
-        assert FrameReplayBuffer.predicted_bytes(*PONG, stack=4, prioritized=prioritized) <= 7.5e9
-    assert ReplayBuffer.predicted_bytes(*PONG) > 56e9
+        assert ReplayBuffer.predicted_bytes(PONG, prioritized=prioritized) <= 7.5e9
+    assert ReplayBuffer.predicted_bytes(replace(PONG, stack=None)) > 56e9
 
 
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_memory_is_what_was_predicted(prioritized: bool) -> None:
-    layout = (20_000, 8, (4, 84, 84), "uint8", (), "int64")
+    layout = replace(PONG, capacity=20_000)
     options = PriorityOptions() if prioritized else None
-    buffer = FrameReplayBuffer(*layout, stack=4, gamma=0.99, prioritized=options)
-    assert FrameReplayBuffer.predicted_bytes(*layout, stack=4, prioritized=prioritized) == buffer.nbytes
+    buffer = ReplayBuffer(layout, gamma=0.99, prioritized=options)
+    assert ReplayBuffer.predicted_bytes(layout, prioritized=prioritized) == buffer.nbytes
     assert buffer.nbytes / buffer.capacity <= 7500
-    rows = sum(value.nbytes for value in vars(buffer).values() if isinstance(value, np.ndarray))
-    assert rows >= buffer._frames.nbytes  # nothing hides beside what `nbytes` counts
-    assert rows - buffer._frames.nbytes < 1000
+    store = buffer.observations
+    assert isinstance(store, FrameStore)
+    arrays = sum(value.nbytes for value in vars(store).values() if isinstance(value, np.ndarray) and value.base is None)
+    columns = sum(rows.nbytes for rows in store.rows.values())
+    assert 0 <= arrays - store.nbytes < 1000  # nothing hides beside what `nbytes` counts
+    assert store.nbytes - columns == 8 * store.places * 84 * 84
 
 
 def test_a_buffer_beyond_four_fifths_of_memory_is_refused_with_one_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_memory, "available_bytes", lambda: 5_000_000_000)
-    needed = FrameReplayBuffer.predicted_bytes(*PONG, stack=4)
+    needed = ReplayBuffer.predicted_bytes(PONG)
     with pytest.raises(ConfigError) as caught:
-        replay_memory.check_replay_fits(needed, PONG[0])
+        replay_memory.check_replay_fits(needed, PONG.capacity)
     text = str(caught.value)
     assert "needs 7.4 GB and 5.0 GB are available, of which it may take 80%" in text
     fitting = int(text.split("use buffer_size=")[1].split()[0])
-    replay_memory.check_replay_fits(FrameReplayBuffer.predicted_bytes(fitting, *PONG[1:], stack=4), fitting)
+    replay_memory.check_replay_fits(ReplayBuffer.predicted_bytes(replace(PONG, capacity=fitting)), fitting)
 
 
 def test_the_size_of_a_large_buffer_is_told_and_that_of_a_small_one_is_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(replay_memory, "available_bytes", lambda: 20_000_000_000)
-    replay_memory.check_replay_fits(FrameReplayBuffer.predicted_bytes(*PONG, stack=4), PONG[0])
+    replay_memory.check_replay_fits(ReplayBuffer.predicted_bytes(PONG), PONG.capacity)
     assert capsys.readouterr().err == "replay buffer of 1,000,000 steps: 7.44 GB of 20.0 GB available\n"
     replay_memory.check_replay_fits(10_000_000, 1000)
     assert capsys.readouterr().err == ""
@@ -252,4 +258,4 @@ def test_the_size_of_a_large_buffer_is_told_and_that_of_a_small_one_is_not(
 @pytest.mark.parametrize(("shape", "dtype", "stack"), [((4, 3, 3), "float32", 4), ((4, 3, 3), "uint8", 3)])
 def test_what_is_no_stack_of_frames_is_refused(shape: tuple[int, ...], dtype: str, stack: int) -> None:
     with pytest.raises(ValueError, match="uint8 images whose channels are a multiple of stack"):
-        FrameReplayBuffer(10, 1, shape, dtype, (), "int64", stack=stack, gamma=0.9)
+        ReplayLayout(10, 1, shape, dtype, (), "int64", stack=stack)

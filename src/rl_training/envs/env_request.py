@@ -1,0 +1,97 @@
+"""A request for envs: what `make_env` and `make_vector_env` are asked for, parsed once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+
+from rl_training.config.pixels import PIXEL_KEYS, AtariOptions, ImageOptions, pixel_options
+from rl_training.envs.async_vector import DEFAULT_TIMEOUT
+from rl_training.envs.atari import atari_env, is_atari
+from rl_training.envs.env_types import BackendName, EnvTarget
+from rl_training.envs.image_wrappers import image_env
+from rl_training.envs.velocity_mask import MASK_KEY, MaskVelocity, mask_option
+from rl_training.errors import EnvError
+
+
+@dataclass(frozen=True)
+class EnvRequest:
+    """Which env, with which options, how many and how they are stepped.
+
+    `env_kwargs` are the keywords as given. `kwargs` are those of the env's constructor: the library's own (`atari`,
+    `image`, `mask_velocity`) are taken out and parsed into the fields that follow.
+    """
+
+    target: EnvTarget
+    env_kwargs: Mapping[str, Any]
+    kwargs: Mapping[str, Any]
+    atari: AtariOptions | None = None
+    image: ImageOptions | None = None
+    mask_velocity: bool = False
+    num_envs: int = 1
+    backend: BackendName = "auto"
+    timeout: float = DEFAULT_TIMEOUT
+
+    @classmethod
+    def parse(
+        cls,
+        target: EnvTarget,
+        env_kwargs: Mapping[str, Any],
+        num_envs: int = 1,
+        backend: BackendName = "auto",
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> EnvRequest:
+        """Take the library's own keywords out of `env_kwargs`; options that do not fit the env raise."""
+        pixels, masked = pixel_options(env_kwargs), mask_option(env_kwargs)
+        if isinstance(pixels, AtariOptions) and not is_atari(target):
+            raise EnvError(
+                f"env_kwargs.atari: {name_of(target)} is not an Atari id such as ALE/Pong-v5, use env_kwargs.image"
+            )
+        if isinstance(pixels, AtariOptions) and masked:
+            raise EnvError(f"env_kwargs.{MASK_KEY}: {name_of(target)} shows images without velocities, leave it out")
+        return cls(
+            target=target,
+            env_kwargs=env_kwargs,
+            kwargs={name: value for name, value in env_kwargs.items() if name not in (*PIXEL_KEYS, MASK_KEY)},
+            atari=pixels if isinstance(pixels, AtariOptions) else None,
+            image=pixels if isinstance(pixels, ImageOptions) else None,
+            mask_velocity=masked,
+            num_envs=num_envs,
+            backend=backend,
+            timeout=timeout,
+        )
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """The registered spec, or None if a callable makes the env."""
+        return self.target if isinstance(self.target, EnvSpec) else None
+
+    def make_one(self) -> gym.Env[Any, Any]:
+        """One env with its options applied."""
+        if self.atari is not None:
+            assert self.spec is not None
+            return atari_env(self.spec, self.atari, dict(self.kwargs))
+        env = self._make_plain()
+        if self.image is not None:
+            env = image_env(env, self.image)
+        return MaskVelocity(env) if self.mask_velocity else env
+
+    def _make_plain(self) -> gym.Env[Any, Any]:
+        if self.spec is not None:
+            # The checker would stay as an extra layer on every step; observations are checked when they are encoded.
+            return gym.make(self.spec, disable_env_checker=True, **self.kwargs)
+        if not callable(self.target):
+            raise TypeError(f"give an env id or a callable that makes the env, not {type(self.target).__name__}")
+        env = self.target(**self.kwargs)
+        if not isinstance(env, gym.Env):
+            raise TypeError(f"the callable returned {type(env).__name__}, not a gymnasium.Env")
+        return env
+
+
+def name_of(target: Any) -> str:
+    """The id of a spec, or the name of a callable."""
+    return target.id if isinstance(target, EnvSpec) else str(getattr(target, "__qualname__", repr(target)))

@@ -1,0 +1,68 @@
+"""Finding the registered spec of an env id."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+
+from rl_training.envs.failures import error_line
+from rl_training.errors import EnvError
+
+
+def find_spec(env_id: str) -> EnvSpec:
+    """The spec of `EnvId` or `module:EnvId`.
+
+    It is looked up here because Gymnasium's own lookup prints warnings about old versions.
+    """
+    module, _, name = env_id.rpartition(":")
+    if module:
+        _import_for(env_id, module)
+    elif name.startswith("ALE/") or "NoFrameskip-v" in name:
+        _register_atari(env_id)
+    if name in gym.registry:
+        return gym.registry[name]
+    nearest = _nearest(name)
+    if nearest is not None and nearest.rpartition("-v")[0] == name:
+        return gym.registry[nearest]
+    hint = f"did you mean {nearest!r}?" if nearest else "use 'module:EnvId' for an env that your module registers"
+    raise EnvError(f"env {env_id!r} is not registered: {hint}")
+
+
+def install_hint(extra: str) -> str:
+    return f'pip install "rl_training[{extra}]"'
+
+
+def _import_for(env_id: str, module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except Exception as error:
+        raise EnvError(
+            f"env {env_id!r}: importing {module!r} failed with {error_line(error)}: "
+            "fix it, install it, or add its folder to PYTHONPATH"
+        ) from error
+
+
+def _register_atari(env_id: str) -> None:
+    try:
+        gym.register_envs(importlib.import_module("ale_py"))
+    except ImportError as error:
+        raise EnvError(f"env {env_id!r} needs Atari: {install_hint('atari')}") from error
+
+
+def _nearest(name: str) -> str | None:
+    """The registered id that is most similar, in its newest version."""
+    newest: dict[str, EnvSpec] = {}
+    for spec in gym.registry.values():
+        family = spec.id.rpartition("-v")[0] if spec.version is not None else spec.id
+        if family not in newest or (spec.version or 0) > (newest[family].version or 0):
+            newest[family] = spec
+    head, _, version = name.rpartition("-v")
+    wanted = head if version.isdigit() else name
+    if wanted in newest:
+        return newest[wanted].id
+    lower = {family.lower(): spec.id for family, spec in newest.items()}
+    close = difflib.get_close_matches(wanted.lower(), lower, n=1)
+    return lower[close[0]] if close else None

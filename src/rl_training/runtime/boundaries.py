@@ -1,0 +1,99 @@
+"""What the end of an episode looks like in each autoreset mode, in terms that do not depend on the mode.
+
+Both classes answer the same question about one vector step: which observation truly followed each row, which rows are
+transitions, and which envs now show the first observation of an episode.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from rl_training.envs.spaces import Spaces
+from rl_training.errors import EnvError
+
+Resolved = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Successor observations [N, ...], valid rows [N], episode starts [N]. A plain tuple: one is made in every step."""
+
+
+class Boundaries(Protocol):
+    """How a vector env that resets itself reports the end of an episode."""
+
+    every_env: np.ndarray  # the mask of a step in which all rows are valid; read-only, shared by all such steps
+    skipped_rows: int  # rows since the last reset that are not transitions, because they are resets
+
+    def reset(self) -> None:
+        """Every env starts a new episode."""
+
+    def resolve(self, obs: np.ndarray, done: np.ndarray, num_done: int, infos: dict[str, Any]) -> Resolved:
+        """`obs` is what the env returned, encoded; `done` marks the `num_done` envs whose episode ended."""
+
+
+class SameStepBoundaries:
+    """An env resets within the step that ends its episode.
+
+    The step returns the first observation of the next episode; the last one of the old episode is in
+    `infos["final_obs"]`. Every row is a transition.
+    """
+
+    def __init__(self, envs: VectorEnv, spaces: Spaces):
+        self.every_env = _every_env(envs.num_envs)
+        self.skipped_rows = 0
+        self._spaces, self._env_name = spaces, type(envs.unwrapped).__name__
+
+    def reset(self) -> None:
+        pass
+
+    def resolve(self, obs: np.ndarray, done: np.ndarray, num_done: int, infos: dict[str, Any]) -> Resolved:
+        if num_done:
+            return self._with_final_observations(obs, done, infos), self.every_env, done
+        return obs, self.every_env, done
+
+    def _with_final_observations(self, obs: np.ndarray, done: np.ndarray, infos: dict[str, Any]) -> np.ndarray:
+        if "final_obs" not in infos:
+            raise EnvError(
+                f"vector env {self._env_name} ended an episode without infos['final_obs']: "
+                "same-step autoreset must return the last observation of the episode there"
+            )
+        final = infos["final_obs"]
+        next_obs = obs.copy()
+        if isinstance(final, np.ndarray) and final.dtype != object:
+            next_obs[done] = self._spaces.encode(final)[done]
+        else:
+            for env in np.flatnonzero(done):
+                next_obs[env] = self._spaces.encode_one(final[env])
+        return next_obs
+
+
+class NextStepBoundaries:
+    """An env resets in the step after the one that ends its episode.
+
+    The last step returns the last observation of the episode. The next step ignores its action and returns the first
+    observation of the next episode: that row is not a transition.
+    """
+
+    def __init__(self, envs: VectorEnv):
+        self.every_env = _every_env(envs.num_envs)
+        self.reset()
+
+    def reset(self) -> None:
+        self.skipped_rows = 0
+        self._awaits_reset = np.zeros(len(self.every_env), bool)
+
+    def resolve(self, obs: np.ndarray, done: np.ndarray, num_done: int, infos: dict[str, Any]) -> Resolved:
+        starts, self._awaits_reset = self._awaits_reset, done
+        self.skipped_rows += num_done
+        return obs, ~starts, starts
+
+
+def boundaries_for(mode: AutoresetMode, envs: VectorEnv, spaces: Spaces) -> Boundaries:
+    """The class for the autoreset mode of `envs`."""
+    return NextStepBoundaries(envs) if mode is AutoresetMode.NEXT_STEP else SameStepBoundaries(envs, spaces)
+
+
+def _every_env(num_envs: int) -> np.ndarray:
+    mask = np.ones(num_envs, bool)
+    mask.flags.writeable = False
+    return mask

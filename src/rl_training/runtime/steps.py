@@ -1,0 +1,68 @@
+"""One step of a vector env as the learner sees it, and the episodes that steps add up to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A finished episode with its raw return."""
+
+    total_reward: float
+    length: int
+
+
+@dataclass(slots=True)
+class Step:
+    """One vector step [N, ...].
+
+    Rows with `valid` False are not transitions. They are the resets of next-step autoreset and the steps in which an
+    env broke (`broken`); the episode of a broken env ends with the row before, truncated at `obs`.
+    """
+
+    obs: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    next_obs: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    valid: np.ndarray
+    episode_starts: np.ndarray
+    extras: dict[str, np.ndarray]
+    memory: Any  # before the step
+    episodes: list[Episode] = field(default_factory=list)
+    broken: np.ndarray | None = None  # None: no env broke
+
+
+class EpisodeStatistics:
+    """The return and length of the episode that each env is in.
+
+    `every_env` is the array of ones that a step uses as its mask when all rows are valid: the check by identity is
+    cheaper than a multiplication.
+    """
+
+    def __init__(self, every_env: np.ndarray):
+        self._every_env = every_env
+        self._returns = np.zeros(len(every_env))
+        self._lengths = np.zeros(len(every_env), np.int64)
+
+    def add(self, rewards: np.ndarray, valid: np.ndarray) -> None:
+        """Count one step of every env whose row is valid."""
+        self._returns += rewards if valid is self._every_env else rewards * valid
+        self._lengths += valid
+
+    def finish(self, done: np.ndarray, valid: np.ndarray) -> list[Episode]:
+        """The episodes that end in this step. Every env in `done` starts again at zero."""
+        ended = np.flatnonzero(done & valid)
+        episodes = [Episode(float(self._returns[env]), int(self._lengths[env])) for env in ended]
+        self.clear(done)
+        return episodes
+
+    def clear(self, envs: np.ndarray) -> None:
+        """Forget the running episodes of the envs in the mask `envs`."""
+        self._returns[envs] = 0.0
+        self._lengths[envs] = 0
