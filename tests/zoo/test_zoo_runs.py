@@ -83,7 +83,7 @@ def test_a_seed_is_trained_scored_by_the_rule_and_kept(tmp_path: Path) -> None:
     other = job_of(manifest)
     assert stored_score(other) is None
     train_and_score(other)
-    assert stored_score(other) is not None and (tmp_path / "runs" / "old-quick-seed0-1").is_dir()
+    assert stored_score(other) is not None and (tmp_path / "runs" / "old-quick-seed0").is_dir()
 
 
 def test_the_last_checkpoint_is_scored_on_the_seeds_of_the_rule(
@@ -153,7 +153,7 @@ def test_a_run_that_died_before_its_first_save_is_begun_again(tmp_path: Path) ->
     (job.run_dir / "score.json").unlink()
     (job.run_dir / "run.json").write_text(json.dumps({"status": "running"}))
     train_and_score(job)
-    assert lines_of(job) == expected and (tmp_path / "runs" / "old-quick-seed0-1").is_dir()
+    assert lines_of(job) == expected and (tmp_path / "runs" / "old-quick-seed0").is_dir()
 
 
 def test_a_finished_run_without_a_good_checkpoint_cannot_be_scored(tmp_path: Path) -> None:

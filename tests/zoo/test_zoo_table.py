@@ -190,10 +190,10 @@ def test_settings_are_the_same_for_every_seed_and_folder_and_for_fields_added_si
 
 
 def test_an_older_run_is_set_aside_under_a_free_name(tmp_path: Path) -> None:
-    for number in (1, 2):
+    for name in ("old-run", "old-run-2"):
         (tmp_path / "run").mkdir()
         set_aside(tmp_path / "run")
-        assert not (tmp_path / "run").exists() and (tmp_path / f"old-run-{number}").is_dir()
+        assert not (tmp_path / "run").exists() and (tmp_path / name).is_dir()
 
 
 def test_a_curve_has_one_point_per_evaluation_and_the_clock_of_training(tmp_path: Path) -> None:

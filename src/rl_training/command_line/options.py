@@ -11,7 +11,6 @@ import typer
 from rl_training.errors import ConfigError
 
 RUNS = Path("runs")
-FIRST_SEED = 10_000
 
 
 class Which(str, Enum):
@@ -50,3 +49,11 @@ TotalTimesteps = Annotated[
 def check_fraction(fraction: float) -> None:
     if not 0 < fraction <= 1:
         raise ConfigError(f"--budget-fraction: {fraction:g} has to be above 0 and at most 1")
+
+
+def find_checkpoint(target: str, output_dir: Path, checkpoint: Which | None = None) -> Path:
+    """Resolve a target without importing torch, so a wrong name fails at once."""
+    from rl_training.storage.checkpoints import resolve_checkpoint
+
+    which = checkpoint.word if checkpoint is not None else None
+    return resolve_checkpoint(target, output_dir, which=which, segments="skip")

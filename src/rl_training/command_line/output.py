@@ -12,6 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import typer
+
+from rl_training.errors import EXIT_RESUMABLE
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
@@ -131,6 +135,18 @@ def return_text(evaluation: EvalResult | None) -> str:
     if evaluation is None:
         return "not evaluated"
     return f"{evaluation.mean_return:,.1f} \N{PLUS-MINUS SIGN} {evaluation.std_return:,.1f}"
+
+
+def report_result(result: TrainResult, as_json: bool) -> None:
+    """Print the result of a run; a run that was stopped ends the command with the exit code of a resumable one."""
+    if as_json:
+        print_json(result.summary())
+    else:
+        show_result(result)
+    if result.interrupted:
+        resume_command = command("resume", result.run_dir)
+        typer.echo(f"stopped after {result.env_steps:,} steps and saved; go on with: {resume_command}", err=True)
+        raise typer.Exit(EXIT_RESUMABLE)
 
 
 def show_result(result: TrainResult) -> None:

@@ -7,41 +7,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training.command_line.options import Json, Quiet, check_fraction
+from rl_training.command_line.options import Json, Quiet
 from rl_training.command_line.output import print_json, print_text, show, stdout_reserved, table
-from rl_training.errors import ConfigError, RLTrainingError
+from rl_training.command_line.zoo_options import (
+    RUNS,
+    Fraction,
+    KeptResults,
+    Long,
+    ManifestName,
+    Only,
+    RunsDir,
+    Seeds,
+    check_results_folder,
+    select_rows,
+)
+from rl_training.errors import EXIT_RESUMABLE, RLTrainingError
 
 if TYPE_CHECKING:
     from rl_training.zoo.manifest import Entry, Manifest
 
-RUNS = Path("runs/zoo")
-EXIT_RESUMABLE = 75
-
 zoo = typer.Typer(no_args_is_help=True, help="Benchmarks: presets with references, their runs, tables and bands.")
-
-Name = Annotated[
-    str,
-    typer.Argument(metavar="MANIFEST", help="Such as classic, atari/dqn_breakout, or a YAML file.", show_default=False),
-]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Seeds 0 to N-1 of every row.")]
-Only = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--only", metavar="WORD", help="A row, an algorithm or an env word; may be repeated.", show_default=False
-    ),
-]
-Long = Annotated[bool, typer.Option("--long", help="Include the rows that take hours.")]
-Fraction = Annotated[
-    float,
-    typer.Option("--budget-fraction", metavar="SHARE", help="Only this share of each budget, from its beginning."),
-]
-OutputDir = Annotated[Path, typer.Option("--output-dir", help="Where the run directories are.")]
-Kept = Annotated[
-    Path | None,
-    typer.Option(
-        "--results", metavar="DIR", help="`results` of a report, for seeds whose runs are not here.", show_default=False
-    ),
-]
 
 
 @zoo.command("list")
@@ -99,19 +84,19 @@ def _facts(entry: Entry) -> dict[str, Any]:
 
 @zoo.command("run")
 def run_zoo(
-    manifest: Name,
+    manifest: ManifestName,
     seeds: Seeds = 5,
     only: Only = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, one thread each.")] = 2,
     fraction: Fraction = 1.0,
     long: Long = False,
-    output_dir: OutputDir = RUNS,
+    output_dir: RunsDir = RUNS,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Train every row and seed that is not done. Stop it at any time: the same command goes on."""
-    loaded, entries = _selected(manifest, only, long, fraction)
+    loaded, entries = select_rows(manifest, only, long, fraction)
 
     from rl_training.zoo.runs import Job, is_done
 
@@ -151,22 +136,22 @@ def run_zoo(
 
 @zoo.command("table")
 def table_zoo(
-    manifest: Name,
+    manifest: ManifestName,
     seeds: Seeds = 5,
     only: Only = None,
     fraction: Fraction = 1.0,
     long: Annotated[bool, typer.Option("--long/--no-long", help="With the rows that take hours.")] = True,
-    output_dir: OutputDir = RUNS,
+    output_dir: RunsDir = RUNS,
     write: Annotated[
         Path | None, typer.Option("--write", metavar="DIR", help="Write Markdown, CSV, JSON and pictures there.")
     ] = None,
-    kept: Kept = None,
+    kept: KeptResults = None,
     as_json: Json = False,
 ) -> None:
     """What the seeds reached: mean, IQM with interval, time to the floor, reference and verdict. Trains nothing."""
-    loaded, entries = _selected(manifest, only, long, fraction)
+    loaded, entries = select_rows(manifest, only, long, fraction)
 
-    _check_kept(kept)
+    check_results_folder(kept)
 
     from rl_training.zoo.report import KEPT, write_report
     from rl_training.zoo.results import gather
@@ -184,18 +169,18 @@ def table_zoo(
 
 @zoo.command("bands")
 def bands_zoo(
-    manifest: Name,
+    manifest: ManifestName,
     write: Annotated[Path, typer.Option("--write", metavar="DIR", help="Where `<algo>/<env>.json` files go.")],
     seeds: Seeds = 5,
     only: Only = None,
     budget_fraction: Fraction = 1.0,
-    output_dir: OutputDir = RUNS,
-    kept: Kept = None,
+    output_dir: RunsDir = RUNS,
+    kept: KeptResults = None,
     as_json: Json = False,
 ) -> None:
     """Make the bands that `check` uses, of every row whose seeds all got that far; remove those of older settings."""
-    _, entries = _selected(manifest, only, True, budget_fraction)
-    _check_kept(kept)
+    _, entries = select_rows(manifest, only, True, budget_fraction)
+    check_results_folder(kept)
 
     from rl_training.zoo.band import make_band, remove_outdated, save_band
     from rl_training.zoo.report import curves_of
@@ -216,25 +201,6 @@ def bands_zoo(
     else:
         few = f"; the others do not have {seeds_text(seeds)} that got so far (--seeds)" * (len(written) < len(entries))
         print_text("\n".join([*(f"wrote {path}" for path in written), f"{len(written)} of {len(entries)} rows{few}"]))
-
-
-def _selected(manifest: str, only: list[str] | None, long: bool, fraction: float) -> tuple[Manifest, tuple[Entry, ...]]:
-    """Everything that can be wrong with what was asked for is told here, before torch is imported."""
-    from rl_training.zoo.manifest import load_manifest
-
-    check_fraction(fraction)
-    loaded = load_manifest(manifest)
-    # The file of one row names it: no second word is needed to run it, however long it takes.
-    entries = loaded.select(only or (), long=long or len(loaded.entries) == 1)
-    if not entries:
-        asked = f"--only {only[0]}: all of these" if only else f"{manifest}: all of its"
-        raise ConfigError(f"{asked} rows are long ones; --long includes them, --only with the name of a row runs it")
-    return loaded, entries
-
-
-def _check_kept(kept: Path | None) -> None:
-    if kept is not None and not kept.is_dir():
-        raise ConfigError(f"--results {kept}: no such folder; `zoo table --write DIR` makes DIR/results")
 
 
 def _show_table(title: str, made: list[dict[str, Any]], seeds: int, as_json: bool) -> None:

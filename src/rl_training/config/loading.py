@@ -77,13 +77,13 @@ def _read(source: str | Path | Mapping[str, Any] | TrainConfig) -> tuple[str | N
     text = str(source)
     shown = shown_path(text)
     is_file = os.path.isfile(text)
-    preset = _presets().get(_preset_name(text))
+    preset = _presets().get(preset_name(text))
     # A file's own name wins over the preset that its path spells, a preset's name over a file without suffix.
     if is_file and (preset is None or text.endswith(SUFFIXES)):
         return shown, yaml_text.read_file(Path(text), shown)
     if preset is not None:
         return shown, yaml_text.read_file(preset, shown)
-    nearest = difflib.get_close_matches(_preset_name(text), _presets(), n=1)
+    nearest = difflib.get_close_matches(preset_name(text), _presets(), n=1)
     problem = "no such file" if text.endswith(SUFFIXES) else "no such preset or file"
     hint = f", did you mean {nearest[0]}?" if nearest else ""
     raise ConfigError(f"{shown}: {problem}{hint} (`rl-training list configs` shows the presets)")
@@ -104,7 +104,7 @@ def _presets() -> dict[str, Path]:
     return {path.relative_to(root).with_suffix("").as_posix(): path for path in root.rglob("*.yaml")}
 
 
-def _preset_name(text: str) -> str:
+def preset_name(text: str) -> str:
     """`configs/ppo/cartpole.yaml`, the path inside the repository, is the preset `ppo/cartpole` anywhere."""
     return text.replace("\\", "/").removeprefix("./").removeprefix("configs/").removesuffix(".yaml")
 

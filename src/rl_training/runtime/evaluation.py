@@ -10,11 +10,12 @@ import gymnasium as gym
 import numpy as np
 
 from rl_training.algorithms.common.learner import Learner
+from rl_training.config.evaluation_protocol import FIRST_EVAL_SEED
 from rl_training.envs.env_runner import WatchedEnv
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError
 
-DEFAULT_SEED = 10_000
+DEFAULT_SEED = FIRST_EVAL_SEED
 MOST_ENVS_AT_ONCE = 32
 LONGEST_EPISODE = 200_000
 

@@ -18,6 +18,7 @@ from rl_training.storage.checkpoints import (
     apply_retention,
     best_checkpoint,
     checkpoint_path,
+    checkpoint_steps,
     list_checkpoints,
     read_segment,
     replay_directory,
@@ -138,7 +139,7 @@ class RunSaver:
         self.saved_at = self.loop.env_steps
         self._segments = list(checkpoint.segments)
         for path in list_checkpoints(self.run_dir):
-            if int(path.name.split("-")[1]) > checkpoint.env_steps:
+            if checkpoint_steps(path) > checkpoint.env_steps:
                 path.rename(free_name(path.with_name(f"abandoned-{path.name}")))
         if self.best_return is None and list_checkpoints(self.run_dir, "agent"):
             # A run that was only evaluated after its last save: the agent itself knows how good it was.

@@ -44,6 +44,7 @@ from rl_training.runtime.threads import limited_threads
 from rl_training.runtime.train_result import TrainResult
 from rl_training.storage.checkpoints import (
     Checkpoint,
+    checkpoint_steps,
     fingerprint,
     fingerprint_differences,
     list_checkpoints,
@@ -143,7 +144,7 @@ def resume(
 def _damaged_after(checkpoint: Checkpoint) -> list[str]:
     """What is wrong with the newer checkpoints of the same run: they make way, so somebody has to be told."""
     paths = list_checkpoints(checkpoint.path.parent.parent, "resume")
-    newer = [path for path in paths if int(path.name.split("-")[1]) > checkpoint.env_steps]
+    newer = [path for path in paths if checkpoint_steps(path) > checkpoint.env_steps]
     return [problems[0] for path in newer if (problems := verify_checkpoint(path))]
 
 

@@ -44,6 +44,7 @@ __all__ = [
     "apply_retention",
     "best_checkpoint",
     "checkpoint_path",
+    "checkpoint_steps",
     "crash_point",
     "fingerprint",
     "fingerprint_differences",
@@ -86,7 +87,8 @@ def _kind_of(path: Path) -> Kind:
     return "resume" if path.name.startswith("step-") else "agent"
 
 
-def _steps_of(path: Path) -> int:
+def checkpoint_steps(path: Path) -> int:
+    """The env steps in a checkpoint's name."""
     return int(path.name.split("-")[1])
 
 
@@ -150,11 +152,11 @@ def _beyond(newest_first: list[Path], keep: int) -> list[Path]:
     unwanted: list[Path] = []
     good: set[int] = set()
     for path in newest_first:
-        if len(good) >= keep or _steps_of(path) in good:
+        if len(good) >= keep or checkpoint_steps(path) in good:
             unwanted.append(path)
         # The bytes of shared segments are not read again at every save: their sizes have to do.
         elif not verify_checkpoint(path, segments="size"):
-            good.add(_steps_of(path))
+            good.add(checkpoint_steps(path))
     return unwanted
 
 

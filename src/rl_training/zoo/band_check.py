@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_training.config.loading import list_presets, load_config
+from rl_training.config.loading import list_presets, load_config, preset_name
 from rl_training.errors import ConfigError
 from rl_training.zoo.band import Band, Verdict, band_of
 from rl_training.zoo.curves import read_curve
@@ -71,7 +71,7 @@ def check_preset(
     is of a beginning only, so is the run. Without a seed it is the first that the band was not made from.
     """
     preset = load_config(source)
-    name = source.replace("\\", "/").removeprefix("./").removeprefix("configs/").removesuffix(".yaml")
+    name = preset_name(source)
     name = name if name in list_presets() else Path(name).name
     band = band_of(name, preset, band_file)
     seed = band.seeds if seed is None else seed

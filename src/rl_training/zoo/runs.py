@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_training.config.evaluation_protocol import FIRST_EVAL_SEED, SCORE_EPISODES
 from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime.loops import Progress
+from rl_training.runtime.run_saver import free_name
 from rl_training.storage.checkpoints import list_checkpoints, read_manifest, verify_checkpoint
 from rl_training.storage.durable_files import atomic_write_text, read_json
 from rl_training.storage.run_directory import RunDirectory, is_run_directory, open_run_directory, run_status
 from rl_training.zoo.manifest import Entry
 
-EPISODES, FIRST_SEED = 100, 10_000
 # What differs between two runs of one preset, or is what `auto` came to, and says nothing about the preset.
 PER_RUN = ("seed", "run_name", "output_dir", "threads", "device", "compile", "vector_backend")
 SCORE, FAILURE = "score.json", ".failure.json"
@@ -96,10 +97,7 @@ def set_aside(run_dir: Path) -> None:
     if run_dir.is_dir():
         with RunDirectory(run_dir).lock():
             pass  # only asked for: Windows renames no directory in which a file is open
-    number = 1
-    while (aside := run_dir.with_name(f"old-{run_dir.name}-{number}")).exists():
-        number += 1
-    run_dir.rename(aside)
+    run_dir.rename(free_name(run_dir.with_name(f"old-{run_dir.name}")))
 
 
 def stored_score(job: Job) -> Score | None:
@@ -159,7 +157,7 @@ def train_and_score(job: Job, watch: Callable[[int], bool] = lambda env_steps: T
             f"{run_dir}: its last checkpoint, at step {end:,}, is damaged, and one at {env_steps:,} is no score of the "
             "whole run; move the run away to train it anew"
         )
-    evaluation = evaluate_checkpoint(checkpoint, episodes=EPISODES, seed=FIRST_SEED)
+    evaluation = evaluate_checkpoint(checkpoint, episodes=SCORE_EPISODES, seed=FIRST_EVAL_SEED)
     score = evaluation.summary() | {
         "env_steps": env_steps,
         "wall_seconds": seconds,

@@ -7,12 +7,13 @@ import io
 import statistics
 from collections.abc import Mapping, Sequence
 
+from rl_training.config.evaluation_protocol import FIRST_EVAL_SEED, SCORE_EPISODES
 from rl_training.telemetry.metric_lines import clean_text
 from rl_training.zoo.comparison import Line, compare
 from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import Entry, Manifest, Row
 from rl_training.zoo.results import Result, Results
-from rl_training.zoo.runs import EPISODES, FIRST_SEED, Score, settings, stop_at
+from rl_training.zoo.runs import Score, settings, stop_at
 from rl_training.zoo.statistics import bootstrap_interval, interquartile_mean, score_text, standard_error
 
 SHARE_OF_SEEDS_AT_FLOOR = 0.8
@@ -205,7 +206,7 @@ def seeds_text(seeds: int) -> str:
 def scoring(seeds: int, fraction: float = 1.0) -> str:
     if fraction < 1:
         return f"{seeds_text(seeds)}, the first {fraction:.0%} of each budget; scores are the last evaluation by then."
-    return f"{seeds_text(seeds)}, {EPISODES} deterministic episodes each, reset seeds from {FIRST_SEED}."
+    return f"{seeds_text(seeds)}, {SCORE_EPISODES} deterministic episodes each, reset seeds from {FIRST_EVAL_SEED}."
 
 
 def markdown(table: Sequence[Line], seeds: int, fraction: float = 1.0) -> str:
