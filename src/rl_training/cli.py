@@ -1,6 +1,6 @@
-"""The command line: the app, its commands, and one exit code per kind of failure.
+"""The command line: the app, its commands, and one exit code per kind of error.
 
-Each command is a module in `command_line/`. None of them imports anything heavy before it runs.
+Each command is a module in `command_line/` and imports heavy packages only when it runs.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def _print_version(requested: bool) -> None:
 
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Reinforcement learning: train, watch, evaluate and resume agents.
+    """Train, evaluate, watch and resume reinforcement-learning agents.
 
-    Start with: rl-training train ppo/cartpole
+    Get started: rl-training train ppo/cartpole
     """
 
 
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal that knows only ASCII gets question marks for the rest, not a traceback.
+            # An ASCII-only terminal shows question marks instead of a traceback.
             stream.reconfigure(errors="replace")
     try:
         app(args=None if arguments is None else list(arguments), prog_name="rl-training")

@@ -145,7 +145,9 @@ def test_a_page_is_not_overwritten_by_one_that_knows_less(entry: Entry, tmp_path
     command = ("zoo", "table", tmp_path / "tiny.yaml", "--seeds", 3, "--output-dir", tmp_path / "nowhere")
     refused = call(*command, "--write", tmp_path / "out")
     assert refused.code == 2 and refused.err.count("\n") == 1
-    assert "tiny.json there has 3 seeds of ppo/cartpole, this table 0" in refused.err and report(tmp_path) == before
+    assert (
+        "tiny.json already has 3 seeds of ppo/cartpole, this table only 0" in refused.err and report(tmp_path) == before
+    )
     assert call(*command, "--write", tmp_path / "elsewhere").code == 0
 
     page = tmp_path / "out" / "tiny.json"
@@ -161,7 +163,7 @@ def test_a_page_of_some_seeds_is_not_overwritten_either_nor_one_with_rows_that_w
     finish(entry, 0, tmp_path / "runs", 500.0)
     assert write(tmp_path, tmp_path / "runs", seeds=3) == "1 of 3 seeds"
     manifest = load_manifest(str(tmp_path / "tiny.yaml"))
-    with pytest.raises(ConfigError, match=r"tiny\.json there has 1 seeds of ppo/cartpole, this table 0"):
+    with pytest.raises(ConfigError, match=r"tiny\.json already has 1 seed of ppo/cartpole, this table only 0"):
         write_report(manifest, [], [], {}, 3, tmp_path / "out")
 
 
@@ -172,7 +174,7 @@ def test_a_page_without_figures_is_told_in_one_line(entry: Entry, tmp_path: Path
     (tmp_path / "out" / "tiny.json").write_text(text)
     command = ("zoo", "table", tmp_path / "tiny.yaml", "--seeds", 1, "--output-dir", tmp_path / "runs")
     refused = call(*command, "--write", tmp_path / "out")
-    assert refused.code == 2 and refused.err.count("\n") == 1 and "tiny.json: not the figures" in refused.err
+    assert refused.code == 2 and refused.err.count("\n") == 1 and "tiny.json: not the results" in refused.err
 
 
 def test_the_page_of_a_part_of_the_budgets_stands_beside_that_of_the_whole(entry: Entry, tmp_path: Path) -> None:
@@ -184,7 +186,7 @@ def test_the_page_of_a_part_of_the_budgets_stands_beside_that_of_the_whole(entry
     assert whole == {path: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
     page = (tmp_path / "out" / "first-0.6" / "tiny.md").read_text()
     assert "--budget-fraction 0.6" in page and "the first 60% of each budget" in page
-    assert "LAST checkpoint" not in page and "100 deterministic" not in page
+    assert "**last** checkpoint" not in page and "100 deterministic" not in page
 
 
 def test_a_page_names_the_machines_that_the_runs_were_made_on(entry: Entry, tmp_path: Path) -> None:
@@ -192,7 +194,7 @@ def test_a_page_names_the_machines_that_the_runs_were_made_on(entry: Entry, tmp_
     here, there = (Result(curve([], []), 100_000, score, "torch 2", machine) for machine in ("this", None))
     assert provenance({entry.name: {0: here, 1: here, 2: there}}).splitlines() == [
         "2 runs with torch 2, on this.",
-        "1 runs with torch 2, on a machine that was not recorded.",
+        "1 run with torch 2, on an unrecorded machine.",
     ]
     store_run(entry, 0, tmp_path, {20_000: 1.0})
     assert gather([entry], 1, str(tmp_path))[entry.name][0].machine == this_machine() != ""
@@ -313,7 +315,7 @@ def test_a_file_that_holds_no_results_is_told_in_one_line(entry: Entry, tmp_path
     path = tmp_path / "results" / "ppo" / "cartpole.json"
     path.parent.mkdir(parents=True)
     path.write_text(text.replace("SETTINGS", json.dumps(settings(entry.preset))))
-    with pytest.raises(ConfigError, match=r"cartpole\.json: no results of a benchmark"):
+    with pytest.raises(ConfigError, match=r"cartpole\.json: not the results of a benchmark"):
         load(entry, tmp_path / "results")
 
 

@@ -1,4 +1,4 @@
-"""What a checkpoint is, for `rl-training inspect`: read from its files, without building the agent."""
+"""The report of `rl-training inspect`, read from the files of a checkpoint without building the agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rl_training.storage.tensor_files import read_arrays
 
 
 def make_report(path: Path) -> dict[str, Any]:
-    """Everything a checkpoint says about itself. A damaged one still has its manifest shown."""
+    """Everything a checkpoint says about itself; for a damaged one, at least its manifest."""
     manifest = read_manifest(path)
     problems = verify_checkpoint(path)
     report: dict[str, Any] = {
@@ -58,22 +58,22 @@ def make_report(path: Path) -> dict[str, Any]:
 
 
 def show_report(report: dict[str, Any]) -> None:
-    """The same for people."""
+    """Print the report as tables."""
     config = report.get("config", {})
     size = sum(record["size"] for record in report["files"].values())
-    what = "all that resuming needs" if report["kind"] == "resume" else "an agent, for acting only"
+    contents = "everything needed to resume" if report["kind"] == "resume" else "an agent, for inference only"
     if report["kind"] == "resume" and not report["exact"]:
-        what += ", saved off schedule: the run goes on from here, but not bit for bit"
+        contents += "; saved off schedule, so a resumed run is not bit-exact"
     rows: list[tuple[str, Any]] = [
         ("algorithm", report["algorithm"]),
         ("env", config.get("env_id", "unknown")),
         ("steps", f"{report['env_steps']:,}"),
-        ("holds", what),
+        ("contents", contents),
         ("created", report["created"]),
-        ("written by", f"rl_training {report['library_version']}, schema {report['schema']}"),
+        ("saved by", f"rl_training {report['library_version']}, schema {report['schema']}"),
         ("size", f"{size / 1e6:.2f} MB"),
         ("verified", "yes" if report["verified"] else "NO: " + "; ".join(report["problems"])),
-        ("made with", ", ".join(f"{name} {value}" for name, value in report["fingerprint"].items())),
+        ("versions", ", ".join(f"{name} {value}" for name, value in report["fingerprint"].items())),
     ]
     replay = report["replay"]
     if replay["segments"]:
@@ -97,7 +97,7 @@ def show_report(report: dict[str, Any]) -> None:
 
 
 def _changes(saved: dict[str, Any]) -> list[str]:
-    # How many threads torch has is only known, and only of interest, in a process that uses it.
+    # The thread count of torch is known only in a process that imports torch.
     now = {**fingerprint(), "threads": saved.get("threads")}
     return fingerprint_differences(saved, now)
 

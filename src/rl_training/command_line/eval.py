@@ -26,7 +26,7 @@ def evaluate(
     output_dir: OutputDir = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Play full episodes and report the mean return."""
+    """Evaluate an agent over full episodes and report its mean return."""
     path = find_checkpoint(target, output_dir, checkpoint)
 
     from rl_training.runtime import workflows

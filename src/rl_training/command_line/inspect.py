@@ -8,7 +8,7 @@ from rl_training.errors import CheckpointError
 
 
 def inspect(target: Target, checkpoint: Checkpoint = None, output_dir: OutputDir = RUNS, as_json: Json = False) -> None:
-    """Show what a checkpoint holds, and whether its files are intact."""
+    """Show the contents of a checkpoint and verify its files."""
     from rl_training.command_line.checkpoint_report import make_report, show_report
 
     report = make_report(find_checkpoint(target, output_dir, checkpoint))

@@ -23,23 +23,27 @@ from rl_training.errors import ConfigError
 def predict(
     target: Target,
     obs: Annotated[
-        str | None, typer.Option("--obs", metavar="JSON", help="An observation, or a list of them; else stdin.")
+        str | None,
+        typer.Option("--obs", metavar="JSON", help="Observation or list of observations (default: read stdin)."),
     ] = None,
     episode: Annotated[
-        bool, typer.Option("--episode", help="The list is one episode, in its order: a policy with memory remembers.")
+        bool, typer.Option("--episode", help="Treat the list as one episode, so a recurrent policy keeps its memory.")
     ] = False,
     checkpoint: Checkpoint = None,
     stochastic: Stochastic = False,
     output_dir: OutputDir = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Print the action for an observation, in the env's own units."""
+    """Print the action of an agent for an observation.
+
+    Actions are in the units of the environment.
+    """
     from rl_training.command_line.observations import parse_json, to_observation
 
     name = "--obs" if obs is not None else "stdin"
     if obs is None:
         if sys.stdin is None or sys.stdin.isatty():
-            raise ConfigError("--obs: give an observation as JSON, here or on stdin")
+            raise ConfigError("--obs: missing, pass an observation as JSON here or on stdin")
         obs = sys.stdin.read()
     value = parse_json(obs, name)
     path = find_checkpoint(target, output_dir, checkpoint)
@@ -53,7 +57,7 @@ def predict(
         observation = to_observation(value, agent.spaces, name)
         if episode:
             if not agent.spaces.is_batched(observation):
-                raise ConfigError(f"{name}: --episode takes a list of observations, this is one")
+                raise ConfigError(f"{name}: --episode needs a list of observations, but this is a single one")
             action = predict_episode(agent, observation, deterministic=not stochastic)
         else:
             action, _ = get_spec(agent.config.algo).predict(agent, observation, deterministic=not stochastic)

@@ -14,12 +14,15 @@ from rl_training.errors import ConfigError
 
 
 def reproduce(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A crash file: runs/<name>/crash/*.json.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Crash file, such as runs/<name>/crash/*.json.")],
     as_json: Json = False,
 ) -> None:
-    """Play an env's crash file again, in this one process: same env, same seed, same actions."""
+    """Replay an environment crash.
+
+    Uses the recorded environment, seed and actions, in a single process.
+    """
     if not file.is_file():
-        raise ConfigError(f"FILE: {file} does not exist; crash files are in the crash folder of a run")
+        raise ConfigError(f"FILE: {file} does not exist; look for crash files in runs/<name>/crash/")
 
     import faulthandler
     import traceback
@@ -27,8 +30,8 @@ def reproduce(
     from rl_training.envs.failures import EnvFailed
     from rl_training.playback import crash_replay
 
-    with contextlib.suppress(OSError, ValueError):  # stderr may be no file
-        faulthandler.enable()  # shows where Python was when an env's native code ends the process
+    with contextlib.suppress(OSError, ValueError):  # stderr may not be a file
+        faulthandler.enable()  # prints a traceback when native code of the environment ends the process
     typer.echo(f"recorded: {crash_replay.read_crash_file(file).reason}", err=True)
     try:
         with output.stdout_reserved(as_json):
@@ -40,4 +43,4 @@ def reproduce(
     if as_json:
         output.print_json({"failed": False, "steps": steps})
     else:
-        output.print_text(f"did not fail again in {steps} steps: it depends on more than seed and actions")
+        output.print_text(f"no failure in {steps} steps: the crash depends on more than seed and actions")

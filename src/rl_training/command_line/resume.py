@@ -15,8 +15,11 @@ def resume(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Go on with a run from its newest good checkpoint; with more steps, extend a finished one."""
-    find_checkpoint(target, output_dir)  # a wrong name is told at once, before torch is imported
+    """Continue a run from its newest valid checkpoint.
+
+    Pass --total-timesteps to extend a finished run.
+    """
+    find_checkpoint(target, output_dir)  # a wrong name fails here, before torch is imported
 
     from rl_training.runtime import stop_signals, workflows
 
@@ -26,5 +29,5 @@ def resume(
             target, total_timesteps=total_timesteps, output_dir=output_dir, show=False if quiet else None
         )
     if result.steps_per_second == 0:
-        typer.echo("the run was finished already: --total-timesteps N extends it", err=True)
+        typer.echo("the run is already finished; pass --total-timesteps N to extend it", err=True)
     output.report_result(result, as_json)

@@ -1,4 +1,4 @@
-"""Options that the commands of `rl-training zoo` share, and the rows that they select."""
+"""Options that the commands of `rl-training zoo` share, and the selection of rows."""
 
 from __future__ import annotations
 
@@ -17,25 +17,30 @@ RUNS = Path("runs/zoo")
 
 ManifestName = Annotated[
     str,
-    typer.Argument(metavar="MANIFEST", help="Such as classic, atari/dqn_breakout, or a YAML file.", show_default=False),
+    typer.Argument(
+        metavar="MANIFEST", help="Benchmark such as classic or atari/dqn_breakout, or a YAML file.", show_default=False
+    ),
 ]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Seeds 0 to N-1 of every row.")]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds per row (seeds 0 to N-1).")]
 Only = Annotated[
     list[str] | None,
     typer.Option(
-        "--only", metavar="WORD", help="A row, an algorithm or an env word; may be repeated.", show_default=False
+        "--only", metavar="NAME", help="Only this row, algorithm or environment. Repeatable.", show_default=False
     ),
 ]
-Long = Annotated[bool, typer.Option("--long", help="Include the rows that take hours.")]
+Long = Annotated[bool, typer.Option("--long", help="Include rows that take hours.")]
 Fraction = Annotated[
     float,
-    typer.Option("--budget-fraction", metavar="SHARE", help="Only this share of each budget, from its beginning."),
+    typer.Option("--budget-fraction", metavar="FRACTION", help="Only the first fraction of each budget."),
 ]
-RunsDir = Annotated[Path, typer.Option("--output-dir", help="Where the run directories are.")]
+RunsDir = Annotated[Path, typer.Option("--output-dir", help="Folder that contains the runs.")]
 KeptResults = Annotated[
     Path | None,
     typer.Option(
-        "--results", metavar="DIR", help="`results` of a report, for seeds whose runs are not here.", show_default=False
+        "--results",
+        metavar="DIR",
+        help="Saved results of a report, for seeds whose runs are not on this machine.",
+        show_default=False,
     ),
 ]
 
@@ -43,19 +48,19 @@ KeptResults = Annotated[
 def select_rows(
     manifest: str, only: list[str] | None, long: bool, fraction: float
 ) -> tuple[Manifest, tuple[Entry, ...]]:
-    """Everything that can be wrong with what was asked for is told here, before torch is imported."""
+    """The selected rows. All mistakes in the request are reported here, before torch is imported."""
     from rl_training.zoo.manifest import load_manifest
 
     check_fraction(fraction)
     loaded = load_manifest(manifest)
-    # The file of one row names it: no second word is needed to run it, however long it takes.
+    # A file with a single row is a request for that row, however long it takes.
     entries = loaded.select(only or (), long=long or len(loaded.entries) == 1)
     if not entries:
-        asked = f"--only {only[0]}: all of these" if only else f"{manifest}: all of its"
-        raise ConfigError(f"{asked} rows are long ones; --long includes them, --only with the name of a row runs it")
+        request = f"--only {only[0]}" if only else manifest
+        raise ConfigError(f"{request}: all selected rows take hours; add --long, or name a row with --only")
     return loaded, entries
 
 
 def check_results_folder(kept: Path | None) -> None:
     if kept is not None and not kept.is_dir():
-        raise ConfigError(f"--results {kept}: no such folder; `zoo table --write DIR` makes DIR/results")
+        raise ConfigError(f"--results {kept}: no such folder; `rl-training zoo table --write DIR` creates DIR/results")

@@ -1,4 +1,4 @@
-"""What a preset's agents score before any training: the mark that a band has to tell learning from."""
+"""The score of a preset's agents before training, which a band must distinguish from learning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AGENTS, EPISODES = 5, 5
 
 
 def untrained_return(preset: TrainConfig) -> float:
-    """The median of a few agents with other first weights: some of them are lucky, and balance a pole for long."""
+    """The median over a few random initializations: some of them balance a pole for long by luck."""
     env = make_env(preset.env_id, preset.evaluation_kwargs)
     spaces = Spaces(env.observation_space, env.action_space)
     env.close()
@@ -24,7 +24,7 @@ def untrained_return(preset: TrainConfig) -> float:
     for seed in range(AGENTS):
         config = preset.model_copy(update={"seed": seed})
         learner = get_spec(config.algo).learner(spaces, config, Streams(seed))
-        played = evaluate(learner, spaces, Agent(learner, spaces, config).env_maker(), episodes=EPISODES)
-        assert played is not None, "nobody stops it"
-        returns.append(played.mean_return)
+        result = evaluate(learner, spaces, Agent(learner, spaces, config).env_maker(), episodes=EPISODES)
+        assert result is not None, "no stop was requested"
+        returns.append(result.mean_return)
     return statistics.median(returns)
