@@ -20,7 +20,7 @@ from rl_training.errors import EXIT_RESUMABLE, ConfigError, RLTrainingError
 from rl_training.zoo.display import JobsDisplay
 from rl_training.zoo.launcher import launch
 from rl_training.zoo.manifest import Manifest, list_manifests, load_manifest
-from rl_training.zoo.report import KEPT, write_report
+from rl_training.zoo.report import RESULTS_FOLDER, write_report
 from rl_training.zoo.results import gather
 from rl_training.zoo.runs import Job, is_done
 from rl_training.zoo.table import make_table, markdown
@@ -42,12 +42,13 @@ def main() -> int:
         with JobsDisplay(pending, len(jobs) - len(pending)) as display:
             if launch(pending, arguments.jobs, display).stopped:
                 return EXIT_RESUMABLE
-    kept = REPORTS / KEPT if arguments.write else None
-    table = make_table(selected, gather(selected, arguments.seeds, arguments.output_dir, kept), arguments.seeds)
+    results_folder = REPORTS / RESULTS_FOLDER if arguments.write else None
+    results = gather(selected, arguments.seeds, arguments.output_dir, results_folder)
+    table = make_table(selected, results, arguments.seeds)
     print(markdown(table, arguments.seeds))
     if arguments.write:
         for manifest in manifests:
-            results = gather(manifest.entries, arguments.seeds, arguments.output_dir, kept)
+            results = gather(manifest.entries, arguments.seeds, arguments.output_dir, results_folder)
             whole = make_table(manifest.entries, results, arguments.seeds)
             if any(line["seeds"] for line in whole):
                 write_report(manifest, manifest.entries, whole, results, arguments.seeds, REPORTS)

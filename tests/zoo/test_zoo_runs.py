@@ -361,7 +361,7 @@ def test_a_worker_that_dies_before_it_gets_a_job_is_replaced_or_costs_that_job_o
 ) -> None:
     manifest, number = write_manifest(tmp_path, {"quick": preset()}), itertools.count()
     jobs = [job_of(manifest, seed) for seed in (0, 1)]
-    monkeypatch.setattr(launcher, "_hire", lambda log: fake_worker(dead=next(number) < alive_from))
+    monkeypatch.setattr(launcher, "_start_worker", lambda log: fake_worker(dead=next(number) < alive_from))
     with JobsDisplay(jobs, 0, enabled=False) as display:
         outcome = launcher.launch(jobs, 1, display)
     assert len(outcome.failures) == failed and display.done == 2 - failed and not outcome.stopped

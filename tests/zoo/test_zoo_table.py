@@ -17,8 +17,8 @@ from rl_training.errors import ConfigError
 from rl_training.zoo.curves import read_curve
 from rl_training.zoo.manifest import Manifest, list_manifests, load_manifest
 from rl_training.zoo.plots import plot_environment
-from rl_training.zoo.report import KEPT, notes_text, write_report
-from rl_training.zoo.results import Result, gather, load
+from rl_training.zoo.report import RESULTS_FOLDER, notes_text, write_report
+from rl_training.zoo.results import Result, gather, load_results
 from rl_training.zoo.runs import Job, same_settings, set_aside, settings, stop_at, stored_score
 from rl_training.zoo.table import COLUMNS, CSV_COLUMNS, csv_text, make_table, markdown, passes, summarize
 from zoo_helpers import curve, entry_of
@@ -281,10 +281,10 @@ def test_committed_results_are_of_packaged_presets_and_say_what_their_page_says(
     entries = {entry.name: entry for name in list_manifests() for entry in load_manifest(name).entries}
     pages = [json.loads(path.read_text()) for path in sorted(reports.glob("*.json"))]
     scores = {line["name"]: line["scores"] for page in pages for line in page}
-    kept = sorted((reports / KEPT).rglob("*.json"))
+    kept = sorted((reports / RESULTS_FOLDER).rglob("*.json"))
     assert kept
     for path in kept:
-        name = path.relative_to(reports / KEPT).with_suffix("").as_posix()
-        results = load(entries[name], reports / KEPT)
+        name = path.relative_to(reports / RESULTS_FOLDER).with_suffix("").as_posix()
+        results = load_results(entries[name], reports / RESULTS_FOLDER)
         assert results, f"{name}: its preset has changed since"
         assert [each.score["mean_return"] for each in results.values() if each.score is not None] == scores[name]

@@ -56,10 +56,10 @@ def stdout_reserved(reserved: bool = True) -> Iterator[None]:
     sys.stdout.flush()
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            kept = os.dup(1)
-            stack.callback(os.close, kept)
+            original = os.dup(1)
+            stack.callback(os.close, original)
             os.dup2(2, 1)
-            stack.callback(os.dup2, kept, 1)
+            stack.callback(os.dup2, original, 1)
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         yield
 

@@ -12,10 +12,10 @@ from rl_training.command_line.output import print_json, print_text, show, stdout
 from rl_training.command_line.zoo_options import (
     RUNS,
     Fraction,
-    KeptResults,
     Long,
     ManifestName,
     Only,
+    ResultsFolder,
     RunsDir,
     Seeds,
     check_results_folder,
@@ -148,20 +148,20 @@ def table_zoo(
     write: Annotated[
         Path | None, typer.Option("--write", metavar="DIR", help="Write Markdown, CSV, JSON and plots to this folder.")
     ] = None,
-    kept: KeptResults = None,
+    results_folder: ResultsFolder = None,
     as_json: Json = False,
 ) -> None:
     """Print the scores, references and verdicts of finished runs, without training."""
     benchmark, entries = select_rows(manifest, only, long, fraction)
-    check_results_folder(kept)
+    check_results_folder(results_folder)
 
-    from rl_training.zoo.report import KEPT, write_report
+    from rl_training.zoo.report import RESULTS_FOLDER, write_report
     from rl_training.zoo.results import gather
     from rl_training.zoo.table import make_table
 
-    if kept is None and write is not None:
-        kept = write / KEPT
-    results = gather(entries, seeds, str(output_dir), kept)
+    if results_folder is None and write is not None:
+        results_folder = write / RESULTS_FOLDER
+    results = gather(entries, seeds, str(output_dir), results_folder)
     lines = make_table(entries, results, seeds, fraction)
     _show_table(benchmark.title, lines, seeds, as_json)
     if write is not None:
@@ -177,7 +177,7 @@ def bands_zoo(
     only: Only = None,
     budget_fraction: Fraction = 1.0,
     output_dir: RunsDir = RUNS,
-    kept: KeptResults = None,
+    results_folder: ResultsFolder = None,
     as_json: Json = False,
 ) -> None:
     """Make the bands that `rl-training check` uses.
@@ -185,7 +185,7 @@ def bands_zoo(
     A band needs all seeds of its row. Bands of outdated settings are removed.
     """
     _, entries = select_rows(manifest, only, True, budget_fraction)
-    check_results_folder(kept)
+    check_results_folder(results_folder)
 
     from rl_training.zoo.band import make_band, remove_outdated, save_band
     from rl_training.zoo.report import curves_of
@@ -194,7 +194,7 @@ def bands_zoo(
     from rl_training.zoo.untrained import untrained_return
 
     written = []
-    results = gather(entries, seeds, str(output_dir), kept)
+    results = gather(entries, seeds, str(output_dir), results_folder)
     for entry in entries:
         curves = curves_of(entry, results[entry.name], budget_fraction)
         if len(curves) == seeds:

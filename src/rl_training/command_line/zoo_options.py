@@ -34,7 +34,7 @@ Fraction = Annotated[
     typer.Option("--budget-fraction", metavar="FRACTION", help="Only the first fraction of each budget."),
 ]
 RunsDir = Annotated[Path, typer.Option("--output-dir", help="Folder that contains the runs.")]
-KeptResults = Annotated[
+ResultsFolder = Annotated[
     Path | None,
     typer.Option(
         "--results",
@@ -61,6 +61,6 @@ def select_rows(
     return loaded, entries
 
 
-def check_results_folder(kept: Path | None) -> None:
-    if kept is not None and not kept.is_dir():
-        raise ConfigError(f"--results {kept}: no such folder; `rl-training zoo table --write DIR` creates DIR/results")
+def check_results_folder(folder: Path | None) -> None:
+    if folder is not None and not folder.is_dir():
+        raise ConfigError(f"--results {folder}: no such folder; `zoo table --write DIR` creates DIR/results")

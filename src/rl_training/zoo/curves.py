@@ -23,8 +23,8 @@ class Curve:
     seconds: Numbers
 
     def until(self, step: float) -> Curve:
-        kept = self.steps <= step * LATE
-        return Curve(self.steps[kept], self.returns[kept], self.seconds[kept])
+        until = self.steps <= step * LATE
+        return Curve(self.steps[until], self.returns[until], self.seconds[until])
 
     def first_at(self, threshold: float) -> int | None:
         """Index of the first evaluation at or above the threshold."""

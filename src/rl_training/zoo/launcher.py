@@ -66,43 +66,43 @@ def launch(jobs: Sequence[Job], workers: int, display: Display) -> Outcome:
             f"--output-dir {log.parent}: cannot create runs there ({one_line(error.strerror)}); choose another folder"
         ) from None
     failures: dict[str, str] = {}
-    team = [_hire(log) for _ in range(min(workers, len(waiting)))]
+    pool = [_start_worker(log) for _ in range(min(workers, len(waiting)))]
     try:
         with StopSignals() as signals:
-            while any(worker.job for worker in team) or (waiting and not signals.requested):
-                for place, worker in enumerate(team):
+            while any(worker.job for worker in pool) or (waiting and not signals.requested):
+                for place, worker in enumerate(pool):
                     if worker.job is None and waiting and not signals.requested:
                         job = waiting.popleft()
                         display.begin(job)
-                        team[place] = _hand_over(job, worker, log)
-                for ready in connection.wait([worker.pipe for worker in team if worker.job], TICK_SECONDS):
-                    _listen(next(worker for worker in team if worker.pipe is ready), display, failures)
+                        pool[place] = _assign(job, worker, log)
+                for ready in connection.wait([worker.pipe for worker in pool if worker.job], TICK_SECONDS):
+                    _listen(next(worker for worker in pool if worker.pipe is ready), display, failures)
                 display.tick()
                 if signals.requested:
                     signals.saving()  # the workers save now, however long that takes
                     waiting.clear()
-                    _ask_to_stop(team, display, failures)
+                    _ask_to_stop(pool, display, failures)
             return Outcome(failures, signals.requested)
     finally:
-        _dismiss(team)
+        _shut_down(pool)
         if log.exists() and not log.stat().st_size:
             log.unlink()
 
 
-def _hire(log: Path) -> Worker:
+def _start_worker(log: Path) -> Worker:
     context = get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs, str(log)))
+    parent_end, worker_end = context.Pipe()
+    process = context.Process(target=serve, args=(worker_end, str(log)))
     process.start()
-    theirs.close()  # otherwise the end of the pipe is never seen
-    return Worker(process, ours)
+    worker_end.close()  # otherwise the end of the pipe is never seen
+    return Worker(process, parent_end)
 
 
-def _hand_over(job: Job, worker: Worker, log: Path) -> Worker:
+def _assign(job: Job, worker: Worker, log: Path) -> Worker:
     """Give the job to the worker, or to a new one if the worker has died, and return it."""
     if not worker.process.is_alive() or not _send(worker, job):
         worker.pipe.close()
-        worker = _hire(log)
+        worker = _start_worker(log)
         _send(worker, job)  # if this one dies too, `_listen` sees the end of its pipe and the job fails
     worker.job = job
     return worker
@@ -135,22 +135,22 @@ def _listen(worker: Worker, display: Display, failures: dict[str, str]) -> None:
     display.end(job, content, failed=kind == "failed")
 
 
-def _ask_to_stop(team: list[Worker], display: Display, failures: dict[str, str]) -> None:
+def _ask_to_stop(pool: list[Worker], display: Display, failures: dict[str, str]) -> None:
     """Ask through the pipe: Ctrl-C may have reached the workers already, and a second signal exits without saving."""
-    for worker in team:
+    for worker in pool:
         if worker.job is not None:
             _send(worker, "stop")  # if it has died, `_listen` notices next
     deadline = monotonic() + GRACE_SECONDS
-    while any(worker.job for worker in team) and monotonic() < deadline:
-        for ready in connection.wait([worker.pipe for worker in team if worker.job], TICK_SECONDS):
-            _listen(next(worker for worker in team if worker.pipe is ready), display, failures)
+    while any(worker.job for worker in pool) and monotonic() < deadline:
+        for ready in connection.wait([worker.pipe for worker in pool if worker.job], TICK_SECONDS):
+            _listen(next(worker for worker in pool if worker.pipe is ready), display, failures)
         display.tick()
-    for worker in team:
+    for worker in pool:
         worker.job = None
 
 
-def _dismiss(team: list[Worker]) -> None:
-    for worker in team:
+def _shut_down(pool: list[Worker]) -> None:
+    for worker in pool:
         worker.pipe.close()  # an idle worker exits
         worker.process.join(1.0)
         if worker.process.is_alive():

@@ -82,7 +82,7 @@ def plot_environment(environment: str, rows: Rows, folder: Path) -> Path | None:
 
 def plot_overview(title: str, environments: Sequence[tuple[str, Rows]], path: Path) -> Path | None:
     """Plot all envs of a manifest in one figure."""
-    shown = [(environment, kept) for environment, rows in environments if (kept := _with_curves(rows))]
+    shown = [(environment, nonempty) for environment, rows in environments if (nonempty := _with_curves(rows))]
     if not shown:
         return None
     columns = min(3, len(shown))

@@ -14,11 +14,11 @@ from rl_training.zoo.comparison import comparison_section
 from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import Entry, Manifest, list_manifests
 from rl_training.zoo.plots import plot_environment, plot_overview
-from rl_training.zoo.results import Results, keep
+from rl_training.zoo.results import Results, save_results
 from rl_training.zoo.runs import same_settings, stop_at
 from rl_training.zoo.table import Line, csv_text, markdown, protocols_text, seeds_text
 
-KEPT = "results"  # folder next to the page
+RESULTS_FOLDER = "results"  # folder next to the page
 
 WHOLE = """Each preset trains within its budget, and the **last** checkpoint of each finished seed is evaluated. A row
 passes if at least 4 of 5 seeds reach the floor and the median reaches the bar. A control (an agent that lacks what the
@@ -71,7 +71,7 @@ def write_report(
 ) -> list[Path]:
     """Write `<manifest>.md`, `.csv`, `.json` and `.png`, a plot per env, and the results, which the next report starts
     from; return the written paths. With a fraction below 1, the page goes to a separate folder."""
-    results_folder, command = folder / KEPT, f"rl-training zoo table {_public_name(manifest)} --write DIR"
+    results_folder, command = folder / RESULTS_FOLDER, f"rl-training zoo table {_public_name(manifest)} --write DIR"
     if fraction < 1:
         folder, command = folder / f"first-{fraction:g}", f"{command} --budget-fraction {fraction:g}"
     refuse_to_lose_seeds(manifest, table, folder / f"{manifest.name}.json")
@@ -93,10 +93,10 @@ def write_report(
         }
         for path, text in files.items():
             atomic_write_text(path, text)
-        kept = [keep(entry, results.get(entry.name, {}), results_folder) for entry in entries]
+        saved = [save_results(entry, results.get(entry.name, {}), results_folder) for entry in entries]
     except OSError as error:
         raise ConfigError(f"--write {folder}: cannot write ({error.strerror})") from None
-    optional = [overview, *plots_written, *kept]
+    optional = [overview, *plots_written, *saved]
     return [*files, *(path for path in optional if path is not None)]
 
 

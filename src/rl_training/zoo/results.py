@@ -52,12 +52,12 @@ Results = Mapping[int, Result]  # by seed
 
 
 def gather(
-    entries: Sequence[Entry], seeds: int, output_dir: str, kept: Path | None = None
+    entries: Sequence[Entry], seeds: int, output_dir: str, results_folder: Path | None = None
 ) -> dict[str, dict[int, Result]]:
     """Results by row and seed: from runs with the preset's settings, or saved ones that are further along."""
     by_row: dict[str, dict[int, Result]] = {}
     for entry in entries:
-        saved = {} if kept is None else load(entry, kept)
+        saved = {} if results_folder is None else load_results(entry, results_folder)
         pairs = [(seed, of_run(Job(entry, seed, output_dir)), saved.get(seed)) for seed in range(seeds)]
         row = {seed: _further(run, saved_result) for seed, run, saved_result in pairs}
         by_row[entry.name] = {seed: result for seed, result in row.items() if result is not None}
@@ -109,12 +109,12 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def keep(entry: Entry, results: Results, folder: Path) -> Path | None:
+def save_results(entry: Entry, results: Results, folder: Path) -> Path | None:
     """Save `<algo>/<env>.json`, a line per seed. Seeds that were saved before and not requested now are kept."""
     started = {seed: result for seed, result in results.items() if result.progress}
     if not started:
         return None
-    merged = dict(sorted((load(entry, folder) | started).items()))
+    merged = dict(sorted((load_results(entry, folder) | started).items()))
     lines = ",\n".join(f'  "{seed}": {json.dumps(_as_json(result))}' for seed, result in merged.items())
     path = folder / f"{entry.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ def _as_json(result: Result) -> dict[str, Any]:
     return facts | {"curve": curve}
 
 
-def load(entry: Entry, folder: Path) -> dict[int, Result]:
+def load_results(entry: Entry, folder: Path) -> dict[int, Result]:
     """Load saved results by seed; empty without a file, or if the preset has changed since."""
     path = folder / f"{entry.name}.json"
     if not path.is_file():

@@ -40,10 +40,10 @@ def bootstrap_interval(
     matrix = np.asarray(scores, np.float64)
     matrix = matrix.reshape(-1, 1) if matrix.ndim == 1 else matrix
     runs, tasks = matrix.shape
-    chosen = np.random.default_rng(seed).integers(runs, size=(repetitions, runs, tasks))
-    drawn = np.take_along_axis(matrix[None], chosen, axis=1).reshape(repetitions, -1)
+    rows = np.random.default_rng(seed).integers(runs, size=(repetitions, runs, tasks))
+    samples = np.take_along_axis(matrix[None], rows, axis=1).reshape(repetitions, -1)
     tail = (1 - confidence) / 2
-    low, high = np.quantile(_interquartile_means(drawn), [tail, 1 - tail])
+    low, high = np.quantile(_interquartile_means(samples), [tail, 1 - tail])
     return Interval(float(low), float(high))
 
 
