@@ -1,4 +1,4 @@
-"""How near a gradient step on images is to what its convolutions and matrix products take by themselves."""
+"""Compare a gradient step on images with the time of its convolutions and matrix products alone."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ WORK = "ppo-atari"
 
 
 def kernels(names: list[str], seconds: float) -> list[str]:
-    """Every layer of the network on a minibatch of the PPO row, by itself, and the whole step in its loop."""
+    """Time every layer on a minibatch of the PPO workload, and the full step in its loop."""
     config = load_config(WORKS[WORK].ours, {"compile": "on"})
     rows, threads = config.algo_kwargs.minibatch_size, cores()
-    lines = ["## What a gradient step on images is made of", ""]
-    lines += [f"NatureCNN on {rows} images, {threads} threads: milliseconds (GFLOP/s) of each product by itself.", ""]
-    lines += ["| layer | forward | gradient by weights | by inputs |", "| --- | --- | --- | --- |"]
+    lines = ["## Cost of a gradient step on images", ""]
+    lines += [f"NatureCNN on {rows} images, {threads} threads: milliseconds (GFLOP/s) of each product on its own.", ""]
+    lines += ["| layer | forward | weight gradient | input gradient |", "| --- | --- | --- | --- |"]
     total = 0.0
     with limited_threads(threads):
         for title, calls, flops in _layers(rows):
@@ -49,17 +49,18 @@ def kernels(names: list[str], seconds: float) -> list[str]:
     learning = clock.seconds["learning"] / elapsed * round_seconds
     lines += [
         "",
-        f"Together {1000 * total:.0f} ms; a gradient step of training takes {1000 * learning / steps_per_round:.0f}.",
+        f"The products take {1000 * total:.0f} ms together, a gradient step in training "
+        f"{1000 * learning / steps_per_round:.0f} ms.",
     ]
-    lines += [f"A round of {rollout} env steps takes {round_seconds:.1f} s: {learning:.1f} s for its {steps_per_round}"]
-    lines += [f"gradient steps ({total * steps_per_round:.1f} s by the products alone), the rest for envs and acting."]
+    lines += [f"A round of {rollout} env steps takes {round_seconds:.1f} s: {learning:.1f} s for {steps_per_round}"]
+    lines += [f"gradient steps ({total * steps_per_round:.1f} s of products), the rest for envs and acting."]
     return lines
 
 
 def _layers(rows: int) -> list[tuple[str, list[Callable[[], object]], float]]:
-    """Name, calls (forward, by weights, by inputs) and floating point operations of one call."""
+    """Name, calls (forward, weight gradient, input gradient) and floating-point operations per call."""
     network = NatureCNN()
-    found: list[tuple[str, list[Callable[[], object]], float]] = []
+    layers: list[tuple[str, list[Callable[[], object]], float]] = []
     x = torch.rand(rows, *network.input_shape).contiguous(memory_format=torch.channels_last)
     for layer in network.convolutions:
         if not isinstance(layer, nn.Conv2d):
@@ -67,16 +68,16 @@ def _layers(rows: int) -> list[tuple[str, list[Callable[[], object]], float]]:
         y = layer(x).detach()
         per_output = layer.in_channels * layer.kernel_size[0] * layer.kernel_size[1]
         calls = [_forward(layer, x), _backward(layer, x, y, "weights")]
-        if found:  # nobody asks for the gradient by pixels
+        if layers:  # the gradient with respect to pixels is not needed
             calls.append(_backward(layer, x, y, "inputs"))
         title = f"{layer.in_channels} to {layer.out_channels} channels, {layer.kernel_size[0]} x {layer.kernel_size[1]}"
-        found.append((title, calls, 2.0 * y.numel() * per_output))
+        layers.append((title, calls, 2.0 * y.numel() * per_output))
         x = y.relu()
     flat, size = x.flatten(1), network.output_size
     weight, y = torch.rand(size, flat.shape[1]), torch.rand(rows, size)
     products = [lambda: flat @ weight.T, lambda: y.T @ flat, lambda: y @ weight]
-    found.append((f"hidden, {flat.shape[1]} to {size}", list(products), 2.0 * rows * weight.numel()))
-    return found
+    layers.append((f"hidden, {flat.shape[1]} to {size}", list(products), 2.0 * rows * weight.numel()))
+    return layers
 
 
 def _forward(layer: nn.Conv2d, x: Tensor) -> Callable[[], object]:
@@ -86,13 +87,13 @@ def _forward(layer: nn.Conv2d, x: Tensor) -> Callable[[], object]:
 
 def _backward(layer: nn.Conv2d, x: Tensor, y: Tensor, by: str) -> Callable[[], object]:
     weight = layer.weight.detach().contiguous(memory_format=torch.channels_last)
-    wanted = [by == "inputs", by == "weights", False]
-    rest = (list(layer.stride), [0, 0], [1, 1], False, [0, 0], 1, wanted)
+    output_mask = [by == "inputs", by == "weights", False]
+    rest = (list(layer.stride), [0, 0], [1, 1], False, [0, 0], 1, output_mask)
     return lambda: torch.ops.aten.convolution_backward(y, x, weight, None, *rest)
 
 
 def _seconds(call: Callable[[], object], repeats: int = 12) -> float:
-    """Median of single calls, after two to warm up."""
+    """Median of single calls, after two warm-up calls."""
     moments = []
     for _ in range(repeats + 2):
         moments.append(time.perf_counter())

@@ -1,4 +1,4 @@
-"""Our own loop by itself: which part of a step costs what, and how the cost grows."""
+"""Our training loop on its own: the cost of its parts, and how it scales."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OF_REPLAY = ("storing", "sampling")
 
 
 class Clock:
-    """Seconds per part. No watched call is made within another, so that the parts add up."""
+    """Seconds per part. Watched calls are not nested, so the parts add up."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(PARTS, 0.0)
@@ -46,7 +46,7 @@ class Clock:
 
 @contextlib.contextmanager
 def set_up(config: TrainConfig) -> Iterator[Loop]:
-    """A loop at its start, with everything that `auto` stands for decided."""
+    """A loop before its first step, with all `auto` settings resolved."""
     with training_envs(config, None) as envs:
         spaces = Spaces(envs.single_observation_space, envs.single_action_space)
         resolved = resolve_auto(config, spaces)
@@ -57,7 +57,7 @@ def set_up(config: TrainConfig) -> Iterator[Loop]:
 def run_for(
     loop: Loop, seconds: float, after: Callable[[Progress], None] | None = None, clock: Clock | None = None
 ) -> tuple[int, float]:
-    """Env steps and seconds of rounds, after a warm-up that ends with the compiling; the clock starts with them."""
+    """Env steps and seconds of the measured rounds. The warm-up before them includes compilation and is not counted."""
     rounds = iter(loop)
     for progress in rounds:
         if progress.updates >= 3:
@@ -75,12 +75,12 @@ def run_for(
 
 def breakdown(names: list[str], seconds: float) -> list[str]:
     lines = [
-        "## Where our time goes",
+        "## Time per part of our loop",
         "",
-        "Share of each part in the wall time of the loop, in percent. An on-policy loop",
+        "Percentage of the wall-clock time of the loop. In an on-policy loop, writing rollouts counts as rest and",
     ]
-    lines += ["writes its rollouts as part of the rest, and draws its minibatches as part of learning.", ""]
-    lines += [f"| work | steps/s | {' | '.join(PARTS)} |", "| --- |" + " --- |" * (len(PARTS) + 1)]
+    lines += ["drawing minibatches as learning.", ""]
+    lines += [f"| workload | steps/s | {' | '.join(PARTS)} |", "| --- |" + " --- |" * (len(PARTS) + 1)]
     for name in own_works(names):
         config = load_config(WORKS[name].ours)
         config = load_config(config, {"compile": "on" if config.algo_kwargs.compilable else "off"})
@@ -104,7 +104,7 @@ def breakdown(names: list[str], seconds: float) -> list[str]:
 
 
 class Log:
-    """What a run does with its metrics, at the cadence of the comparison with the peers."""
+    """The logging of a run, as often as in the comparison with the peers."""
 
     def __init__(self, folder: Path):
         self.recorder, self.window, self.last_line = Recorder(folder), MetricWindow(), 0
@@ -120,8 +120,8 @@ SIZES = [(envs, 64) for envs in (1, 4, 16, 64, 256, 1024, 4096)] + [(8, width) f
 
 
 def growth(names: list[str], seconds: float, sizes: list[tuple[int, int]] = SIZES) -> list[str]:
-    """PPO on CartPole: more envs with rollouts of 128 steps (64 from 256 envs on), and wider networks at 8 envs."""
-    lines = ["## How cost grows", "", "PPO on CartPole; steps per second and microseconds per env step.", ""]
+    """PPO on CartPole: more envs with rollouts of 128 steps (64 from 256 envs), and wider networks with 8 envs."""
+    lines = ["## Scaling", "", "PPO on CartPole: steps per second and microseconds per env step.", ""]
     lines += ["| envs | width | steps/s | us per step |", "| --- | --- | --- | --- |"]
     for num_envs, width in sizes:
         num_steps = 128 if num_envs <= 64 else 64

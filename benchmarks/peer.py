@@ -1,4 +1,4 @@
-"""A worker that trains with stable-baselines3, sb3-contrib or SBX; it runs in the environment of the `bench` extra."""
+"""A worker that trains with Stable-Baselines3, sb3-contrib or SBX, in the virtual environment of `make bench-setup`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from windows import Windows
 
 
 class Measure(BaseCallback):
-    """`_on_rollout_start` comes right after learning, in both of the peer's loops."""
+    """`_on_rollout_start` follows learning in both of the peer's loops."""
 
     def __init__(self, warm_up: float, learning_starts: int):
         super().__init__()
-        self.warm_up, self.learning_starts, self.going = warm_up, learning_starts, True
+        self.warm_up, self.learning_starts, self.keep_going = warm_up, learning_starts, True
         self.windows: Windows | None = None
 
     def _on_rollout_start(self) -> None:
@@ -32,10 +32,10 @@ class Measure(BaseCallback):
             return
         if self.windows is None:
             self.windows = Windows(self.warm_up)
-        self.going = self.windows.between_rounds(self.num_timesteps)
+        self.keep_going = self.windows.between_rounds(self.num_timesteps)
 
     def _on_step(self) -> bool:
-        return self.going
+        return self.keep_going
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def main() -> None:
         policy["lstm_hidden_size"] = work["lstm_hidden_size"]
     if work.get("policy") == "CnnPolicy":
         gym.register_envs(importlib.import_module("ale_py"))
-        policy = {}  # its own NatureCNN
+        policy = {}  # the default is its NatureCNN
         envs = VecFrameStack(make_atari_env(work["env"], n_envs=work["envs"], seed=0), 4)
     else:
         envs = make_vec_env(work["env"], n_envs=work["envs"], seed=0)
@@ -57,7 +57,7 @@ def main() -> None:
     name = work["class"]
     if "package" in work:
         algorithm = getattr(importlib.import_module(work["package"]), name)
-        del policy["activation_fn"]  # JAX's; the default is the same
+        del policy["activation_fn"]  # a torch class; JAX has the same default
     else:
         algorithm = getattr(stable_baselines3, name, None) or getattr(sb3_contrib, name)
     model = algorithm(

@@ -1,9 +1,9 @@
-"""What stable-baselines3 and sb3-contrib reach with rl-baselines3-zoo's settings, by the rule of our own benchmark.
+"""Score Stable-Baselines3 and sb3-contrib with the settings of rl-baselines3-zoo, by the rule of our benchmark.
 
     .venv-bench/bin/python benchmarks/peer_scores.py a2c-lunarlander --seeds 5
 
-Published scores are of older envs; this measures the peer on today's: the last model of each seed, 100 deterministic
-episodes, episode i reset with seed 10000 + i. Run it in the environment of `make bench-setup`.
+Published scores are for older envs; this measures the peer on current ones: the last model of each seed, 100
+deterministic episodes, episode i reset with seed 10000 + i. Run it in the virtual environment of `make bench-setup`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import torch
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
-EPISODES, FIRST_SEED = 100, 10_000
+from rl_training.config.evaluation_protocol import FIRST_EVAL_SEED, SCORE_EPISODES
 
 
-def falling(rate: float) -> Any:
-    """Linear to zero over the run, as the zoo's `lin_`."""
+def linear(rate: float) -> Any:
+    """Linear decay to zero over the run, like `lin_` in rl-baselines3-zoo."""
     return lambda remaining: remaining * rate
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A row of hyperparams/*.yml of rl-baselines3-zoo, for LunarLander-v3."""
+    """Settings from hyperparams/*.yml of rl-baselines3-zoo, for LunarLander-v3."""
 
     algorithm: str
     num_envs: int
@@ -43,7 +43,7 @@ class Peer:
 LONG_HORIZON = {"gae_lambda": 0.98, "gamma": 0.999}
 RUNS = {
     "a2c-lunarlander": Peer(
-        "A2C", 8, 200_000, {"gamma": 0.995, "learning_rate": falling(8.3e-4), "n_steps": 5, "ent_coef": 1e-5}
+        "A2C", 8, 200_000, {"gamma": 0.995, "learning_rate": linear(8.3e-4), "n_steps": 5, "ent_coef": 1e-5}
     ),
     "trpo-lunarlander": Peer(
         "TRPO", 2, 200_000, {"n_steps": 512, "cg_damping": 0.01, "gae_lambda": 0.98, "n_critic_updates": 15}
@@ -71,12 +71,12 @@ def score(name: str, seed: int) -> float:
     model = algorithm("MlpPolicy", envs, seed=seed, device="cpu", **peer.settings)
     model.learn(peer.steps)
     env, returns = gym.make("LunarLander-v3", **env_kwargs), []
-    for episode in range(EPISODES):
-        observation, _ = env.reset(seed=FIRST_SEED + episode)
+    for episode in range(SCORE_EPISODES):
+        observation, _ = env.reset(seed=FIRST_EVAL_SEED + episode)
         total, done = 0.0, False
         while not done:
-            seen = envs.normalize_obs(observation) if peer.normalized else observation
-            action, _ = model.predict(seen, deterministic=True)
+            policy_input = envs.normalize_obs(observation) if peer.normalized else observation
+            action, _ = model.predict(policy_input, deterministic=True)
             observation, reward, terminated, truncated, _ = env.step(action)
             total, done = total + float(reward), terminated or truncated
         returns.append(total)
@@ -86,7 +86,7 @@ def score(name: str, seed: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=RUNS)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 0")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     scores = []

@@ -1,4 +1,4 @@
-"""A worker that trains with PufferLib: its C CartPole and its PPO loop, with the network of the comparison."""
+"""A worker that trains with PufferLib: its C CartPole and PPO loop, with the same networks as ours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pufferlib.ocean.cartpole.cartpole import Cartpole
 from pufferlib.pufferl import PuffeRL
 from windows import Windows
 
-# All that its loop asks for; rates and weights as ours are, which the time of a step does not depend on.
+# All settings that its loop requires. Rates and coefficients are ours; they do not affect the speed.
 DEFAULTS: dict[str, Any] = {
     "seed": 0,
     "torch_deterministic": True,
@@ -52,7 +52,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 class Policy(torch.nn.Module):
-    """Two networks side by side, as ours."""
+    """Two separate networks, like ours."""
 
     def __init__(self, sizes: list[int]):
         super().__init__()
@@ -74,7 +74,7 @@ def _layers(sizes: list[int]) -> torch.nn.Sequential:
 def main() -> None:
     work, warm_up, threads = json.loads(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(threads)
-    PuffeRL.print_dashboard = lambda *args, **kwargs: None  # our own display is off too
+    PuffeRL.print_dashboard = lambda *args, **kwargs: None  # our display is off too
     with tempfile.TemporaryDirectory() as folder:
         envs = pufferlib.vector.make(Cartpole, env_kwargs={"num_envs": work["envs"]})
         trainer = PuffeRL(DEFAULTS | work["kwargs"] | {"data_dir": folder}, envs, Policy(work["net"]))
@@ -84,7 +84,7 @@ def main() -> None:
             trainer.train()
             windows = windows or Windows(warm_up)
             if not windows.between_rounds(trainer.global_step):
-                os._exit(0)  # its monitor thread would keep the process
+                os._exit(0)  # its monitor thread would keep the process alive
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Build what the benchmark needs of PufferLib 3.0.0 into `.venv-puffer`: `make bench-puffer`.
+"""Build the parts of PufferLib 3.0.0 that the benchmark needs into `.venv-puffer`: `make bench-puffer`.
 
-Its own setup wants CUDA and fetches a graphics library. Training on the CPU needs neither: its loop, one extension for
-advantages and one for CartPole. The calls with which CartPole draws itself, and the package that its sweeps use, are
-replaced by empty ones; nothing of that runs while it trains.
+PufferLib's own setup requires CUDA and downloads a graphics library. Training on the CPU needs neither, only the loop,
+one extension for advantages and one for CartPole. The drawing calls of CartPole and the package for sweeps are replaced
+by empty ones; none of that runs during training.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ def main() -> None:
 
 def fetch_source() -> None:
     with urllib.request.urlopen("https://pypi.org/simple/pufferlib/", timeout=60) as page:
-        found = re.search(rf'href="([^"#]*pufferlib-{re.escape(VERSION)}\.tar\.gz)', page.read().decode())
-    if found is None:
-        raise SystemExit(f"PyPI has no source of pufferlib {VERSION}")
+        link = re.search(rf'href="([^"#]*pufferlib-{re.escape(VERSION)}\.tar\.gz)', page.read().decode())
+    if link is None:
+        raise SystemExit(f"PyPI has no source archive of pufferlib {VERSION}")
     archive = PLACE / "pufferlib.tar.gz"
-    urllib.request.urlretrieve(found[1], archive)
+    urllib.request.urlretrieve(link[1], archive)
     with tarfile.open(archive) as files:
         files.extractall(PLACE, filter="data")
 

@@ -1,7 +1,7 @@
-"""Measuring a run that is under way in windows of a few seconds, on command.
+"""Measure a running training process in windows of a few seconds, on command.
 
-A worker process trains for ever. Between windows it waits for a line on its standard input, so that two workers can
-take turns on an otherwise idle machine: each has its imports, its compiling and its warm-up behind it.
+A worker process trains forever. Between windows it waits for a line on its standard input, so that two workers can
+alternate on an otherwise idle machine, both after imports, compilation and warm-up.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 
 
 class Windows:
-    """Call `between_rounds` where the run has just learned. It returns False when there is no more to measure."""
+    """Call `between_rounds` after each learning phase. It returns False when the measurement is over."""
 
     def __init__(self, warm_up: float):
         self.started = time.perf_counter()

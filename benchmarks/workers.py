@@ -1,4 +1,4 @@
-"""Training processes, ours and a peer's, that are measured on demand."""
+"""Training processes, ours and those of peers, that are measured on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from works import Work
 
 HERE = Path(__file__).resolve().parent
 PEER_PYTHON = HERE.parent / ".venv-bench" / "bin" / "python"
-PUFFER_PYTHON = HERE.parent / ".venv-puffer" / "bin" / "python"  # it wants an older NumPy and Gymnasium
+PUFFER_PYTHON = HERE.parent / ".venv-puffer" / "bin" / "python"  # it needs an older NumPy and Gymnasium
 WARM_UP = 3.0
 
 
@@ -30,9 +30,9 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
-            cwd=tempfile.gettempdir(),  # PufferLib leaves a link where it is imported
+            cwd=tempfile.gettempdir(),  # PufferLib creates a link in the working directory
         )
-        self._read()  # it is warm
+        self._read()  # the end of the warm-up
 
     def rate(self, seconds: float) -> float:
         assert self.process.stdin is not None
@@ -45,7 +45,7 @@ class Worker:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"{' '.join(map(str, self.process.args))[:120]} stopped: see its message above")
+            raise SystemExit(f"{' '.join(map(str, self.process.args))[:120]} stopped; see its message above")
         measured: dict[str, float] = json.loads(line)
         return measured
 

@@ -1,23 +1,23 @@
-"""What is measured: the same work, written down once for us and once for the peer."""
+"""The measured workloads, each defined for our library and for a peer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
-ENDLESS = 1_000_000_000  # env steps: a run is measured in windows of time and then stopped
+ENDLESS = 1_000_000_000  # env steps; runs are measured in time windows and then stopped
 
 
 @dataclass(frozen=True)
 class Work:
-    """`ours` is a training config; `peer` names a class of stable-baselines3, sb3-contrib or sbx and its arguments,
-    or is of PufferLib, which has but one class."""
+    """`ours` is a training config. `peer` names a class of Stable-Baselines3, sb3-contrib or SBX with its arguments, or
+    the arguments of PufferLib's single class."""
 
     title: str
     ours: dict[str, Any]
     peer: dict[str, Any]
     bar: float
-    threads: tuple[int, ...] = (1, 2)  # settings the peer may choose the quicker of
+    threads: tuple[int, ...] = (1, 2)  # settings of which the peer uses the faster
 
     @property
     def of_puffer(self) -> bool:
@@ -25,7 +25,7 @@ class Work:
 
     @property
     def takes_its_own_threads(self) -> bool:
-        return self.peer.get("package") == "sbx"  # JAX does not ask
+        return self.peer.get("package") == "sbx"  # JAX ignores the setting
 
 
 def _peer(name: str, env: str, envs: int, net: list[int], activation: str = "Tanh", **kwargs: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def _ours(algo: str, env: str, envs: int, net: list[int], activation: str = "tan
     }
 
 
-# As most of a run explores: of an endless one, a schedule would leave nothing but random actions.
+# The exploration rate of most of a run: over an endless run, a schedule would only take random actions.
 EXPLORING = {"exploration": 0.05}
 PEER_EXPLORING = {"exploration_initial_eps": 0.05, "exploration_final_eps": 0.05}
 
@@ -72,12 +72,12 @@ def _continuous(algo: str) -> Work:
 
 
 def _against_sbx(algo: str) -> Work:
-    """SBX compiles the updates of SB3's algorithms with JAX, which takes the threads it likes; it must not be ahead."""
+    """SBX compiles the updates of SB3 with JAX, which sets its own number of threads. It must not beat ours."""
     work = replace(_continuous(algo), threads=(2,))
     return replace(work, title=f"{work.title}; peer SBX", peer=work.peer | {"package": "sbx"}, bar=1.0)
 
 
-# What SB3's own Atari wrappers do: four frames a step, stacks of four, a lost life ends an episode, no sticky actions.
+# Same as SB3's Atari wrappers: four frames per step, stacks of four, a lost life ends an episode, no sticky actions.
 ATARI = {"atari": {"sticky_actions": 0.0, "noop_max": 30, "frame_skip": 4, "stack": 4, "episodic_life": True}}
 
 
@@ -122,7 +122,7 @@ WORKS: dict[str, Work] = {
     **{f"{algo}-sbx": _against_sbx(algo) for algo in ("sac", "td3", "ddpg")},
     "recurrent-ppo": Work(
         "RecurrentPPO CartPole, LSTM 64, 8 envs x 128, 4 epochs x 4 minibatches",
-        # The peer's gradients run back through whole rollouts, so ours do here.
+        # Gradients of the peer flow back through whole rollouts, so ours do too.
         _ours(
             "recurrent_ppo",
             "CartPole-v1",
@@ -158,5 +158,5 @@ WORKS: dict[str, Work] = {
 
 
 def own_works(names: list[str]) -> list[str]:
-    """Without those that differ from an earlier one in the peer only."""
+    """Drop workloads that differ from an earlier one only in the peer."""
     return [name for i, name in enumerate(names) if all(WORKS[name].ours != WORKS[other].ours for other in names[:i])]

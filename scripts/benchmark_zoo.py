@@ -1,4 +1,4 @@
-"""The zoo from a checkout: lists and launches its benchmarks. The same as `rl-training zoo`, which is what it calls.
+"""List and run the benchmarks of the zoo from a checkout; same as `rl-training zoo`.
 
 python scripts/benchmark_zoo.py list [MANIFEST]
 python scripts/benchmark_zoo.py run zoo/atari/benchmark.yaml --only dqn --seeds 1 --long

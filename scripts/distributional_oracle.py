@@ -1,4 +1,4 @@
-"""What rlax answers about return distributions, for record_oracles.py: the projection, C51's losses and gradients."""
+"""rlax reference values for return distributions, used by record_oracles.py: projection, C51 losses and gradients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUPPORT = np.linspace(-3.0, 5.0, 9)
 
 
 def projections() -> Iterator[Recorded]:
-    """Rows inside the support, rows clipped at either end or both, terminal rows, and atoms that are hit exactly."""
+    """Rows inside the support, rows clipped at one or both ends, terminal rows, and exact hits of atoms."""
     jax.config.update("jax_enable_x64", True)
     rng = np.random.default_rng(12)
     for support in (SUPPORT, np.linspace(0.0, 1.0, 2), np.linspace(-10.0, 10.0, 51)):
@@ -28,7 +28,7 @@ def projections() -> Iterator[Recorded]:
 
 
 def q_learning() -> Iterator[Recorded]:
-    """Cross entropies of C51, plain and double, and their gradient in the logits of all actions."""
+    """Cross-entropy losses of C51, plain and double, and their gradients with respect to all logits."""
     jax.config.update("jax_enable_x64", True)
     rng = np.random.default_rng(13)
     for double in (False, True):

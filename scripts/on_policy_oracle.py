@@ -1,6 +1,6 @@
-"""Whole updates of stable-baselines3's PPO and A2C on one small rollout: weights before, data, weights after.
+"""Full updates of Stable-Baselines3's PPO and A2C on one small rollout: weights before, data, weights after.
 
-Used by record_oracles.py. Minibatches are the whole rollout, so their order cannot matter.
+Used by record_oracles.py. A minibatch is the whole rollout, so the order of minibatches does not matter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NUM_ENVS, NUM_STEPS = 2, 8
 
 
 class Noise(gym.Env):
-    """Random observations, rewards and ends: everything an update can meet, nothing to learn."""
+    """Random observations, rewards and episode ends: all cases of an update, but nothing to learn."""
 
     def __init__(self, action_space: gym.Space, seed: int) -> None:
         self.observation_space = gym.spaces.Box(-10, 10, (2,), np.float32)
@@ -36,7 +36,7 @@ class Noise(gym.Env):
 
 
 class Recorder(VecEnvWrapper):
-    """Keeps what the envs really said: the buffer's rewards have bootstraps added to them."""
+    """Records the raw rewards and episode ends: the buffer adds bootstrap values to its rewards."""
 
     def reset(self) -> Any:
         self.rewards: list[np.ndarray] = []
@@ -61,15 +61,15 @@ def networks(policy: Any) -> dict[str, Any]:
     extractor = policy.mlp_extractor
     layers = {"actor.0": extractor.policy_net[0], "actor.2": policy.action_net}
     layers |= {"critic.0": extractor.value_net[0], "critic.2": policy.value_net}
-    found = {} if not hasattr(policy, "log_std") else {"log_std": policy.log_std.detach().clone()}
+    parameters = {} if not hasattr(policy, "log_std") else {"log_std": policy.log_std.detach().clone()}
     for name, layer in layers.items():
-        found |= {f"{name}.weight": layer.weight.detach().clone(), f"{name}.bias": layer.bias.detach().clone()}
-    return found
+        parameters |= {f"{name}.weight": layer.weight.detach().clone(), f"{name}.bias": layer.bias.detach().clone()}
+    return parameters
 
 
 def updates() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     kinds = {"discrete": gym.spaces.Discrete(3), "box": gym.spaces.Box(-1, 1, (2,), np.float32)}
-    # The error in stable-baselines3 is not halved, so its vf_coef is half of our value_coef.
+    # Stable-Baselines3 does not halve the squared error, so its vf_coef is half of our value_coef.
     shared = {"gamma": 0.9, "ent_coef": 0.02, "vf_coef": 0.25, "gae_lambda": 0.8}
     shared |= {"n_steps": NUM_STEPS, "device": "cpu", "seed": 5}
     for kind, action_space in kinds.items():
@@ -79,12 +79,12 @@ def updates() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
             if algorithm is PPO:
                 own = {"learning_rate": 0.05, "n_epochs": 6, "batch_size": NUM_ENVS * NUM_STEPS}
             else:
-                # Not its default, which is torch's RMSprop: the second moment would start at zero.
+                # Not the default, torch's RMSprop, whose second moment starts at zero.
                 own = {"learning_rate": 0.2}
                 policy |= {"optimizer_class": RMSpropTFLike, "optimizer_kwargs": {"alpha": 0.99, "eps": 1e-5}}
             model = algorithm("MlpPolicy", envs, policy_kwargs=policy, **shared, **own)
             with torch.no_grad():
-                # The first policy head is nearly zero: let the comparison see larger logits.
+                # The initial policy head is nearly zero; scale it so that the comparison covers larger logits.
                 model.policy.action_net.weight *= 50
             before = networks(model.policy)
             model._setup_learn(NUM_ENVS * NUM_STEPS)

@@ -1,7 +1,7 @@
-"""Record a small run of each kind of state, for the tests that keep every released schema readable.
+"""Record a small run per kind of state, for the tests that keep every released checkpoint schema readable.
 
-Run it once for each new schema, at the release that brings it: `python scripts/record_golden_checkpoints.py`. What is
-recorded is never made again by later code: that a later version still reads it is the point.
+Run `python scripts/record_golden_checkpoints.py` once per schema, at the release that introduces it. Never record a
+schema again with later code: the tests show that later versions still read the original files.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ RUNS = {
 def record(algorithm: str) -> None:
     target = FOLDER / f"schema-{SCHEMA}" / algorithm
     if target.exists():
-        print(f"{target.name}: recorded already, left alone")
+        print(f"{target.name}: already recorded, not changed")
         return
     with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)  # the config keeps the name of its output directory: a short one, and no path of a machine
+        os.chdir(folder)  # the config stores its output directory, which must not be a path of this machine
         settings = {"algo": algorithm, "run_name": algorithm, "output_dir": "runs", **COMMON, **RUNS[algorithm]}
         run = train(load_config(settings), show=False).run_dir
         for name in ("lock", "metrics.csv"):

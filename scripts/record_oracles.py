@@ -1,19 +1,19 @@
-"""Record what independent public implementations answer, as small JSON files that the tests compare with.
+"""Record reference values of independent public implementations as small JSON files for the tests.
 
-The test suite needs none of these packages; this script does. To run it again, or after adding an entry:
+Only this script needs these packages, not the test suite. To run it:
 
     python -m venv ../oracle-venv
     ../oracle-venv/bin/pip install torch==2.13.0 stable-baselines3==2.9.2 rlax==0.1.9 \
         distrax==0.1.9 torchrl==0.14.1 cpprb==11.0.0
     ../oracle-venv/bin/python scripts/record_oracles.py [name ...]
 
-rliable wants an older pandas than the others and is recorded from an environment of its own:
+rliable needs an older pandas than the others, so it has its own virtual environment:
 
     python -m venv ../rliable-venv && ../rliable-venv/bin/pip install rliable==1.2.0 "pandas<3"
     ../rliable-venv/bin/python scripts/record_oracles.py interquartile_mean
 
-An entry is a function in `ORACLES` that returns its cases, each {"source", "inputs", "outputs"}; it becomes
-tests/fixtures/oracles/<name>.json. Inputs are seeded, so a second run changes nothing unless a package did.
+Each function in `ORACLES` returns cases {"source", "inputs", "outputs"}, which are written to
+tests/fixtures/oracles/<name>.json. Inputs are seeded, so another run changes a file only if a package has changed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FLOAT32_DIGITS = 9
 
 
 def plain(value: Any) -> Any:
-    """JSON values of arrays, tensors and containers of them; float32 in as few digits as restore it."""
+    """Convert arrays, tensors and containers of them to JSON values; float32 with enough digits to restore it."""
     if isinstance(value, dict):
         return {name: plain(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -60,7 +60,7 @@ def jax_in_float64() -> Any:
 
 
 def gae() -> Iterable[Case]:
-    """rlax knows no truncation, so its cases are single trajectories; torchrl's have both kinds of ends."""
+    """rlax has no truncation, so its cases are single trajectories; torchrl cases have both kinds of episode ends."""
     jax_in_float64()
     import rlax
     import torch
@@ -84,13 +84,14 @@ def gae() -> Iterable[Case]:
         )
         inputs = {"rewards": rewards, "values": values, "next_values": next_values}
         inputs |= {"terminated": terminated, "truncated": truncated, "gamma": gamma, "gae_lambda": trace}
-        # Time first, as rollouts are.
+        # Time comes first, as in rollouts.
         inputs = {name: value.T if isinstance(value, np.ndarray) else value for name, value in inputs.items()}
         yield case("torchrl generalized_advantage_estimate", inputs, {"advantages": answer[..., 0].numpy().T})
 
 
 def vtrace() -> Iterable[Case]:
-    """rlax: single trajectories, c_bar 1, any lambda. torchrl: both kinds of ends, lambda 1, one cap for both rhos."""
+    """rlax: single trajectories, c_bar 1, any lambda. torchrl: both kinds of episode ends, lambda 1, one cap for both
+    rhos."""
     jax_in_float64()
     import rlax
     import torch
@@ -112,9 +113,9 @@ def vtrace() -> Iterable[Case]:
         rewards, values, final_values, log_probs, behavior = rng.normal(size=(5, *shape))
         terminated = rng.random(shape) < 0.2
         truncated = (rng.random(shape) < 0.25) & ~terminated
-        # Within an episode the next value is the next row's; where one ends, that of its own final observation.
-        following = np.concatenate([values[:, 1:], final_values[:, -1:]], 1)
-        next_values = np.where(terminated | truncated, final_values, following)
+        # Within an episode, the next value is that of the next row; at its end, that of the final observation.
+        shifted = np.concatenate([values[:, 1:], final_values[:, -1:]], 1)
+        next_values = np.where(terminated | truncated, final_values, shifted)
         columns = (log_probs, behavior, values, next_values, rewards, terminated | truncated, terminated)
         advantages, targets = vtrace_advantage_estimate(
             gamma, *(torch.from_numpy(c)[..., None] for c in columns), rho_thresh=rho_bar, c_thresh=c_bar
@@ -163,7 +164,7 @@ def double_q() -> Iterable[Case]:
 
 
 def _q_learning(double: bool) -> Iterable[Case]:
-    """TD error = target - Q(s, a). `next_q` is the target network's, `next_q_online` the online network's."""
+    """TD error = target - Q(s, a). `next_q` comes from the target network, `next_q_online` from the online network."""
     jax = jax_in_float64()
     import rlax
 
@@ -199,7 +200,7 @@ def lambda_and_n_step_returns() -> Iterable[Case]:
 
 
 def tanh_gaussian() -> Iterable[Case]:
-    """From the sample before tanh, up to where float64 tanh is 1 to the last bit (log-prob from distrax alone)."""
+    """From the sample before tanh, up to values where float64 tanh is exactly 1 (log-probs from distrax only)."""
     jax_in_float64()
     import distrax
     import torch
@@ -247,7 +248,7 @@ def divergences() -> Iterable[Case]:
 def prioritized_replay() -> Iterable[Case]:
     """Importance weights by row from cpprb, which adds epsilon to priorities and divides by the largest weight.
 
-    Probabilities follow from its weights with exponent 1: w = (1/P) / max(1/P), and P sums to one.
+    Probabilities follow from the weights with exponent 1: w = (1/P) / max(1/P), and P sums to one.
     """
     from cpprb import PrioritizedReplayBuffer
 
@@ -258,8 +259,8 @@ def prioritized_replay() -> Iterable[Case]:
 
         def weights_by_row(beta: float, buffer: Any = buffer, size: int = len(priorities)) -> np.ndarray:
             drawn = buffer.sample(4000, beta=beta)
-            found = dict(zip(drawn["row"].reshape(-1).tolist(), drawn["weights"].tolist(), strict=True))
-            return np.array([found[row] for row in range(size)])
+            weights = dict(zip(drawn["row"].reshape(-1).tolist(), drawn["weights"].tolist(), strict=True))
+            return np.array([weights[row] for row in range(size)])
 
         shares = 1 / weights_by_row(1.0)
         outputs = {"probabilities": (shares / shares.sum()).round(6), "weights": weights_by_row(0.4).round(6)}
@@ -268,7 +269,7 @@ def prioritized_replay() -> Iterable[Case]:
 
 
 def n_step_replay() -> Iterable[Case]:
-    """One env, observation i before step i; a sample from every row but those whose window has no end yet."""
+    """One env, observation i before step i; one sample per row whose window is complete."""
     from gymnasium import spaces
     from stable_baselines3.common.buffers import NStepReplayBuffer
 
@@ -284,9 +285,9 @@ def n_step_replay() -> Iterable[Case]:
         drawn = buffer._get_samples(rows, env=None)
         columns = ("observations", "rewards", "next_observations", "dones", "discounts")
         names = ("obs", "rewards", "next_obs", "terminated", "discounts")
-        found = {name: getattr(drawn, column).reshape(-1) for name, column in zip(names, columns, strict=True)}
+        outputs = {name: getattr(drawn, column).reshape(-1) for name, column in zip(names, columns, strict=True)}
         inputs = {"rewards": np.arange(1.0, 9.0), "ending_at_step_3": ending, "n_step": 3, "gamma": 0.9}
-        yield case("stable_baselines3 NStepReplayBuffer", inputs, found)
+        yield case("stable_baselines3 NStepReplayBuffer", inputs, outputs)
 
 
 def rmsprop() -> Iterable[Case]:
@@ -319,7 +320,7 @@ def running_moments() -> Iterable[Case]:
 
 
 def reward_normalization() -> Iterable[Case]:
-    """VecNormalize's reward half: the statistics take in a step's returns before its rewards are scaled."""
+    """Rewards of VecNormalize: the statistics include the returns of a step before its rewards are scaled."""
     from stable_baselines3.common.running_mean_std import RunningMeanStd
     from stable_baselines3.common.vec_env import VecNormalize
 
@@ -349,7 +350,7 @@ def on_policy_update() -> Iterable[Case]:
 
 
 def mpo() -> Iterable[Case]:
-    """rlax: both constraints per dimension, all four terms of the loss. distrax: the decoupled Gaussian's parts."""
+    """rlax: both constraints per dimension, all four terms of the loss. distrax: parts of the decoupled Gaussian."""
     jax = jax_in_float64()
     import distrax
     import rlax
@@ -374,7 +375,7 @@ def mpo() -> Iterable[Case]:
 
         arrays = {name: np.asarray(value) for name, value in inputs.items()}
         (total, parts), slopes = jax.value_and_grad(loss, has_aux=True)(arrays)
-        slopes.pop("q_values")  # there it is not stopped, here the critic is never reached
+        slopes.pop("q_values")  # rlax does not stop this gradient; our loss never reaches the critic
         outputs = {"loss": total, "weights": parts.normalized_weights, "gradients": slopes}
         outputs |= {"temperature_loss": parts.temperature_loss.mean(), "policy_loss": parts.policy_loss.mean()}
         outputs |= {"kl_penalty": parts.kl_loss.mean(), "dual_loss": parts.alpha_loss.mean()}
@@ -392,7 +393,7 @@ def mpo() -> Iterable[Case]:
 
 
 def naf() -> Iterable[Case]:
-    """The quadratic advantage is a Gaussian log-density of precision L L^T, less its value at the mean."""
+    """The quadratic advantage is a Gaussian log-density with precision L L^T, minus its value at the mean."""
     from scipy.stats import multivariate_normal
 
     rng = np.random.default_rng(13)
@@ -417,7 +418,7 @@ def categorical_q_learning() -> Iterable[Case]:
 
 
 def interquartile_mean() -> Iterable[Case]:
-    """Runs by tasks: one task of five runs, as in a row of the zoo's table, several tasks, and scores with ties."""
+    """Runs x tasks: one task with five runs, as in a row of the zoo, several tasks, and scores with ties."""
     from rliable import library, metrics
 
     rng = np.random.default_rng(21)
@@ -463,8 +464,8 @@ def main(names: list[str]) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     installed = [package for package in PACKAGES if find_spec(package.replace("-", "_"))]
     versions = {package: version(package).split("+")[0] for package in installed}
-    here = [name for name in ORACLES if (name == "interquartile_mean") == ("rliable" in versions)]
-    for name in names or here:
+    available = [name for name in ORACLES if (name == "interquartile_mean") == ("rliable" in versions)]
+    for name in names or available:
         cases = list(ORACLES[name]())
         document = {"recorded_by": "scripts/record_oracles.py", "versions": versions, "cases": cases}
         text = json.dumps(document, allow_nan=False)

@@ -173,7 +173,7 @@ def test_installed_zoo_lists_its_manifests_and_bands_far_from_the_checkout(insta
     assert {line["name"] for line in json.loads(listed)} == {"atari", "box2d", "classic", "mujoco"}
     words = ("zoo", "run", "classic", "--only", "ppo/cartpole", "--dry-run")
     planned = run(installed.command, *words, cwd=installed.elsewhere)
-    assert "5 of 5 runs to do" in planned
+    assert "5 of 5 runs left" in planned
     program = "from rl_training.zoo.band import band_path; print(band_path('ppo/cartpole').is_file())"
     assert run(installed.python, "-c", program, cwd=installed.elsewhere).strip() == "True"
 

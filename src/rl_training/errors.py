@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+# Exit codes of the command line that belong to no error below.
+EXIT_RESUMABLE = 75  # stopped by a signal and saved: `rl-training resume` continues the run
+EXIT_INTERRUPTED = 130  # Ctrl-C outside training, or a second signal during it
+
 
 class RLTrainingError(Exception):
     """Base class of all expected errors; the command line exits with `exit_code`."""

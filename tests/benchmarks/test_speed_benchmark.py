@@ -82,15 +82,15 @@ def test_growth_has_a_row_for_every_size(parts: ModuleType, monkeypatch: pytest.
 
 
 def test_the_cost_of_checkpoints_is_what_training_waits_for_them(parts: ModuleType) -> None:
-    saving = importlib.import_module("saving")
-    cost = saving.saving_cost("ppo/cartpole", steps=22_000)
+    checkpoint_cost = importlib.import_module("checkpoint_cost")
+    cost = checkpoint_cost.saving_cost("ppo/cartpole", steps=22_000)
     assert cost.every == 20_000 and len(cost.seconds) == 2  # one on the way, one at the end
     assert 0 < cost.median < 1 and 0 < cost.share < 0.5
 
 
 def test_a_short_run_says_what_auto_was_and_how_long_both_took(parts: ModuleType) -> None:
-    starting = importlib.import_module("starting")
-    row = starting.short_runs([], 0.0, steps=2_048, pairs=1, presets=("ppo/cartpole",))[-1]
+    startup = importlib.import_module("startup")
+    row = startup.short_runs([], 0.0, steps=2_048, pairs=1, presets=("ppo/cartpole",))[-1]
     preset, auto_is, auto, off, ratio = (cell.strip() for cell in row.strip("|").split("|"))
     assert (preset, auto_is) == ("ppo/cartpole", "off")  # too few steps for compiling
     seconds = [float(text.split()[0]) for text in (auto, off)]

@@ -24,8 +24,8 @@ def one_error_line(outcome: Outcome) -> str:
 
 
 BAD_CONFIGS = {
-    "no config": ([], "CONFIG: name a preset such as ppo/cartpole"),
-    "two configs": (["ppo/cartpole", "--config", "ppo/cartpole"], "CONFIG: name it once"),
+    "no config": ([], "CONFIG: missing, pass a preset such as ppo/cartpole"),
+    "two configs": (["ppo/cartpole", "--config", "ppo/cartpole"], "CONFIG: given twice"),
     "unknown preset": (["ppo/cartpol"], "ppo/cartpol: no such preset or file, did you mean ppo/cartpole?"),
     "missing file": (["nowhere.yaml"], "nowhere.yaml: no such file"),
     "unknown key": (["ppo/cartpole", "--set", "gama=0.9"], "gama: unknown key, did you mean algo_kwargs.gamma?"),
@@ -37,7 +37,7 @@ BAD_CONFIGS = {
     "no budget": (["ppo/cartpole", "--total-timesteps", "0"], "total_timesteps: 0 is not valid"),
     "seeds not numbers": (["ppo/cartpole", "--seeds", "1,x"], "seeds: '1,x' is not valid"),
     "seeds twice the same": (["ppo/cartpole", "--seeds", "1,1"], "seeds: '1,1' is not valid"),
-    "seed and seeds": (["ppo/cartpole", "--seed", "1", "--seeds", "1,2"], "--seed or --seeds"),
+    "seed and seeds": (["ppo/cartpole", "--seed", "1", "--seeds", "1,2"], "pass either --seed or --seeds, not both"),
 }
 
 
@@ -125,8 +125,8 @@ def test_damaged_checkpoint_is_refused_and_inspect_says_what_is_wrong(tmp_path: 
 BAD_OBSERVATIONS = {
     "not JSON": ("[0, 0", "not JSON"),
     "not a number": ("[0, 0, NaN, 0]", "not JSON"),
-    "too short": ("[0, 0, 0]", "give one observation of Box"),
-    "text": ('["a", "b", "c", "d"]', "give one observation of Box"),
+    "too short": ("[0, 0, 0]", "pass one observation of Box"),
+    "text": ('["a", "b", "c", "d"]', "pass one observation of Box"),
     "nothing": ("", "not JSON"),
 }
 

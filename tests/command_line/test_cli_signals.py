@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli_helpers import Outcome, call, start_process, tiny_config, wait_for, write_config
-from rl_training.storage.checkpoints import list_checkpoints, load_checkpoint
+from rl_training.storage.checkpoints import checkpoint_steps, list_checkpoints, load_checkpoint
 
 ENDLESS = 10**9
 GRACE_SECONDS = 10  # what job schedulers usually grant is 30
@@ -93,7 +93,7 @@ def test_second_interrupt_leaves_at_once_and_harms_nothing(tmp_path: Path, monke
     (tmp_path / "block").unlink()
     monkeypatch.syspath_prepend(tmp_path)
     newest = list_checkpoints(next(runs.iterdir()), "resume")[0]
-    goal = int(newest.name.split("-")[1]) + 64
+    goal = checkpoint_steps(newest) + 64
     outcome = call("resume", "latest", "--total-timesteps", goal, "--output-dir", runs, "--json", "--quiet")
     assert outcome.code == 0, outcome.err
     assert outcome.json["env_steps"] > goal - 64

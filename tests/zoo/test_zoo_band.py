@@ -17,7 +17,7 @@ from rl_training.config.loading import list_presets, load_config
 from rl_training.errors import ConfigError
 from rl_training.runtime import workflows
 from rl_training.zoo.band import ARRAYS, band_of, band_path, first_outside, load_band, make_band, save_band
-from rl_training.zoo.band_check import Check, check_preset, least_share
+from rl_training.zoo.band_check import Check, check_preset, smallest_fraction
 from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import list_manifests, load_manifest, zoo_folder
 from rl_training.zoo.report import curves_of
@@ -62,7 +62,7 @@ def test_a_check_that_fails_tells_where_the_curve_left() -> None:
     band = make_band(entry_of(), LEARNS, 0.0)
     fallen = band.judge(curve([1, 2, 3, 4], [0.0, 0.0, 0.0, 240.0]))
     sentence = Check("ppo/cartpole", 5, 4, Path("runs/x"), band, fallen).sentence()
-    assert "left its band at step 2: mean return so far 0.0, band 6.4 to 47.0" in sentence
+    assert "left the band at step 2: running mean 0.0, band 6.4 to 47.0" in sentence
     assert fallen.summary()["left_at"] == 2
 
 
@@ -84,11 +84,9 @@ def test_a_check_that_ends_too_early_to_tell_says_so() -> None:
         Check("ppo/cartpole", 5, stop, Path("runs/x"), band, band.judge(LEARNS[0].until(stop))).sentence()
         for stop in (1, 4)
     ]
-    assert sentences[0].endswith("too early to tell, an agent that learns nothing is outside only from step 2")
+    assert sentences[0].endswith("not conclusive: an untrained agent leaves the band only at step 2")
     assert not band.judge(curve([1, 2], [0.0, 0.0])).passed, "and from there on it is"
-    assert sentences[1] == (
-        "ppo/cartpole seed 5: inside its band up to step 4: mean return so far 62.5, band 42.5 to 83.5"
-    )
+    assert sentences[1] == ("ppo/cartpole seed 5: inside the band up to step 4: running mean 62.5, band 42.5 to 83.5")
 
 
 def test_the_margin_is_halved_at_most_to_stay_above_an_untrained_agent() -> None:
@@ -103,7 +101,7 @@ def test_a_band_that_cannot_tell_an_agent_that_learns_nothing_says_so() -> None:
     band = make_band(entry_of(), LEARNS, 200.0)
     at_once = Check("ppo/cartpole", 5, 4, Path("runs/x"), band, band.judge(LEARNS[0]))
     assert band.tells_from is None
-    assert at_once.sentence().endswith("; an agent that learns nothing (about 200.0) would be inside too")
+    assert at_once.sentence().endswith("; not conclusive: an untrained agent (about 200.0) would be inside too")
     only_last = make_band(entry_of(), [curve([1, 2], [0.0, 100.0])] * 3, 0.0)
     assert only_last.tells_from == 2 and only_last.judge(curve([1, 2], [0.0, 0.0])).left_at == 1
 
@@ -119,7 +117,7 @@ def test_one_evaluation_outside_is_chance_two_in_a_row_or_the_last_are_not(
 
 
 def test_band_needs_seeds_and_survives_its_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="needs 3 finished seeds with evaluations, 2 found"):
+    with pytest.raises(ConfigError, match="needs 3 finished seeds with evaluations, found 2"):
         make_band(entry_of(), LEARNS[:2], 0.0)
     band = make_band(entry_of(), LEARNS, 0.0)
     path = save_band(band, tmp_path)
@@ -127,7 +125,7 @@ def test_band_needs_seeds_and_survives_its_file(tmp_path: Path) -> None:
     read = load_band(path)
     np.testing.assert_allclose(read.low, band.low, rtol=1e-4)
     assert (read.tells_from, read.seeds, read.settings) == (band.tells_from, 5, band.settings)
-    with pytest.raises(ConfigError, match=r"cartpole\.json is a band of other settings, those of ppo/cartpole"):
+    with pytest.raises(ConfigError, match=r"settings have changed since the band cartpole\.json of ppo/cartpole"):
         band_of("ppo/cartpole", entry_of("a2c/cartpole").preset, path)
     with pytest.raises(ConfigError, match=r"no band at .*zoo bands"):
         band_of("ppo/none", entry_of().preset, None)
@@ -163,10 +161,10 @@ def test_packaged_bands_are_left_by_an_agent_that_learns_nothing() -> None:
         assert band.judge(flat).passed == (band.tells_from is None), band.name
 
 
-def test_the_least_share_that_a_check_asks_for_is_enough() -> None:
+def test_the_smallest_fraction_that_a_check_asks_for_is_enough() -> None:
     for name in list_presets():
         band, total = load_band(band_path(name)), load_config(name).total_timesteps
-        assert share_of(total, least_share(band, total)) >= band.steps[0], name
+        assert share_of(total, smallest_fraction(band, total)) >= band.steps[0], name
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +253,7 @@ def test_a_broken_loss_fails_the_check(
     monkeypatch.setattr(ppo, "ppo_policy_loss", lambda *arguments: -sound(*arguments))
     outcome = check(tiny, tmp_path)
     assert outcome.code == 1 and outcome.out == ""
-    assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1 and "left its band at step" in outcome.err
+    assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1 and "left the band at step" in outcome.err
     report = check(tiny, tmp_path, "--json")
     assert report.code == 1 and json.loads(report.out)["passed"] is False
 

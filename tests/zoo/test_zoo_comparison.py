@@ -13,7 +13,7 @@ import pytest
 from cli_helpers import call
 from rl_training.zoo.comparison import comparison_section
 from rl_training.zoo.manifest import Entry, load_manifest
-from rl_training.zoo.plots import COLOURS, _draw_all
+from rl_training.zoo.plots import COLORS, _draw_all
 from rl_training.zoo.report import drawn_curves, write_report
 from rl_training.zoo.results import gather
 from rl_training.zoo.runs import note_failure, settings
@@ -103,10 +103,10 @@ def test_report_has_a_section_columns_and_the_source(tmp_path: Path) -> None:
         store_run(entry, seed, tmp_path / "runs", {20_000: 50.0, 60_000: last})
     options = ["--seeds", 5, "--output-dir", tmp_path / "runs"]
     shown = call("zoo", "table", tmp_path / "tiny.yaml", *options)
-    assert "Against the published curve" in shown.out and "60,000 of 100,000 *" in shown.out
+    assert "Comparison with published curves" in shown.out and "60,000 of 100,000 *" in shown.out
     assert call("zoo", "table", tmp_path / "tiny.yaml", *options, "--write", tmp_path / "out").code == 0
     page = (tmp_path / "out" / "tiny.md").read_text()
-    assert "## Against the published curve" in page and "- **peer**: known exactly" in page
+    assert "## Comparison with published curves" in page and "- **peer**: known exactly" in page
     whole = "| ppo/cartpole | 2 of 5 | 60,000 of 100,000 * | 320.0 ± 20.0 | 300.0 ± 20.0 | 1.07 | 0: 300.0, 1: 340.0 |"
     assert whole in page
     (line,) = csv.DictReader((tmp_path / "out" / "tiny.csv").read_text().splitlines())
@@ -149,7 +149,7 @@ def test_a_picture_has_the_published_curve_dashed_a_little_past_our_own(tmp_path
     lines = {str(line.get_label()): line for line in axes.get_lines()}
     drawn = lines["ppo, published"]
     assert drawn.get_linestyle() == "--" and lines["ppo"].get_linestyle() == "-"
-    assert drawn.get_color() == lines["ppo"].get_color() == COLOURS[0]
+    assert drawn.get_color() == lines["ppo"].get_color() == COLORS[0]
     assert drawn.get_xydata().tolist() == [[10_000, 0.0], [20_000, 100.0], [60_000, 300.0]]
     assert "ppo, published" in axes.get_legend_handles_labels()[1]
     assert axes.get_xscale() == "linear" and 60_000 <= axes.get_xlim()[1] < 65_000

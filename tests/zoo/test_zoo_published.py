@@ -18,19 +18,19 @@ CARTPOLE = "configs/ppo/cartpole.yaml"
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"points": [[0, 1.0], [20, 2.0], [20, 3.0]]}, "point 3 is at step 20 after 20, steps have to rise"),
-        ({"points": [[20_000, 1.0], [10_000, 2.0]]}, "point 2 is at step 10,000 after 20,000, steps have to rise"),
-        ({"points": [[-5, 1.0], [10, 2.0]]}, "point 1 is at step -5, steps have to be at least 0"),
-        ({"points": [[0, 1.0], [10]]}, r"point 2 \[10.*\] has to be \[steps, score\]"),
-        ({"points": [[0, 1.0], [10, 2.0, 0.1]]}, "point 2 .* has to be .* as all the others"),
-        ({"points": [[0, 1.0, -1.0], [10, 2.0, 0.1]]}, "point 1 has a deviation of -1, which has to be at least 0"),
+        ({"points": [[0, 1.0], [20, 2.0], [20, 3.0]]}, "point 3 is at step 20 after 20, steps must rise"),
+        ({"points": [[20_000, 1.0], [10_000, 2.0]]}, "point 2 is at step 10,000 after 20,000, steps must rise"),
+        ({"points": [[-5, 1.0], [10, 2.0]]}, "point 1 is at step -5, steps must be at least 0"),
+        ({"points": [[0, 1.0], [10]]}, r"point 2 \[10.*\] must be \[steps, score\]"),
+        ({"points": [[0, 1.0], [10, 2.0, 0.1]]}, "point 2 .* must be .* like all others"),
+        ({"points": [[0, 1.0, -1.0], [10, 2.0, 0.1]]}, "point 1 has a deviation of -1, must be at least 0"),
         ({"points": [[0, 1.0]]}, "points: .* is not valid"),
         ({"points": [[0, 1.0], [10, "high"]]}, "points: 'high' is not valid"),
         ({"points": [[0, 1.0], [10, float("inf")]]}, "points: .* is not valid"),
         ({"points": "steep"}, "points: 'steep' is not valid"),
         ({"seeds": 0}, "seeds: 0 is not valid, expected integer >= 1 or null"),
         ({"uncounted_steps": -1}, "uncounted_steps: -1 is not valid, expected integer >= 0"),
-        ({"protocol": "guess"}, "protocol 'guess' is not described, protocols has exact"),
+        ({"protocol": "guess"}, "protocol 'guess' is not defined, protocols has exact"),
         ({"sauce": "peer"}, r"sauce: unknown key, did you mean source\?"),
     ],
 )
@@ -41,10 +41,10 @@ def test_a_bad_curve_is_one_line_that_names_it(changes: dict[str, Any], message:
 
 
 def test_a_row_names_a_curve_that_there_is(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="row 1: curve 'other' is not described, curves has none"):
+    with pytest.raises(ConfigError, match="row 1: curve 'other' is not defined, curves has none"):
         load_manifest(write_manifest(tmp_path, {}, [row(CARTPOLE, curve="other")]))
     path = write_manifest(tmp_path, {}, [row(CARTPOLE, curve="other")], curves={"one": CURVE, "two": CURVE})
-    with pytest.raises(ConfigError, match="row 1: curve 'other' is not described, curves has one, two"):
+    with pytest.raises(ConfigError, match="row 1: curve 'other' is not defined, curves has one, two"):
         load_manifest(path)
 
 

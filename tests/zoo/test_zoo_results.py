@@ -16,7 +16,7 @@ from rl_training.storage.checkpoints import list_checkpoints
 from rl_training.zoo import results as zoo_results
 from rl_training.zoo.manifest import Entry, load_manifest
 from rl_training.zoo.report import curves_of, drawn_curves, provenance, write_report
-from rl_training.zoo.results import Result, gather, keep, load, this_machine
+from rl_training.zoo.results import Result, gather, load_results, save_results, this_machine
 from rl_training.zoo.runs import Job, note_failure, settings
 from rl_training.zoo.table import make_table
 from zoo_helpers import curve, manifest_with_curve, store_run
@@ -93,19 +93,19 @@ def test_what_got_further_counts_and_a_finished_run_here_most(entry: Entry, tmp_
     store_run(entry, 0, tmp_path / "longer", {20_000: 2.0, 40_000: 3.0})
     finish(entry, 0, tmp_path / "first", 490.0)
     finish(entry, 0, tmp_path / "second", 480.0)
-    keep(entry, gather([entry], 1, str(tmp_path / "longer"))[entry.name], kept)
+    save_results(entry, gather([entry], 1, str(tmp_path / "longer"))[entry.name], kept)
     assert steps_and_score("nowhere") == steps_and_score("short") == steps_and_score("longer") == (40_000, None)
     shutil.rmtree(kept)
-    keep(entry, gather([entry], 1, str(tmp_path / "short"))[entry.name], kept)
+    save_results(entry, gather([entry], 1, str(tmp_path / "short"))[entry.name], kept)
     assert steps_and_score("longer") == (40_000, None) and steps_and_score("short") == (20_000, None)
-    keep(entry, gather([entry], 1, str(tmp_path / "first"))[entry.name], kept)
+    save_results(entry, gather([entry], 1, str(tmp_path / "first"))[entry.name], kept)
     assert steps_and_score("longer") == steps_and_score("nowhere") == (100_000, 490.0)
     assert steps_and_score("second") == (100_000, 480.0)
 
 
 def test_evaluations_since_the_last_save_count_as_progress(entry: Entry, tmp_path: Path) -> None:
     job = store_run(entry, 0, tmp_path / "runs", {20_000: 1.0})
-    keep(entry, gather([entry], 1, str(tmp_path / "runs"))[entry.name], tmp_path / "kept")
+    save_results(entry, gather([entry], 1, str(tmp_path / "runs"))[entry.name], tmp_path / "kept")
     with (job.run_dir / "metrics.jsonl").open("w") as file:
         for step in (20_000, 60_000):
             print(json.dumps({"kind": "eval", "env_steps": step, "eval_mean_return": 2.0}), file=file)
@@ -115,10 +115,10 @@ def test_evaluations_since_the_last_save_count_as_progress(entry: Entry, tmp_pat
 
 def test_what_is_kept_counts_where_its_evaluations_or_its_score_say_more(entry: Entry, tmp_path: Path) -> None:
     store_run(entry, 0, tmp_path / "runs", {20_000: 1.0})
-    keep(entry, {0: Result(curve([20_000, 60_000], [2.0, 2.0]), 20_000)}, tmp_path / "longer_curve")
+    save_results(entry, {0: Result(curve([20_000, 60_000], [2.0, 2.0]), 20_000)}, tmp_path / "longer_curve")
     score = {"mean_return": 480.0, "env_steps": 15_000.0, "wall_seconds": 1.0}
-    keep(entry, {0: Result(curve([15_000], [2.0]), 15_000, score)}, tmp_path / "scored")
-    keep(entry, {0: Result(curve([20_000], [2.0]), 40_000)}, tmp_path / "saved_later")
+    save_results(entry, {0: Result(curve([15_000], [2.0]), 15_000, score)}, tmp_path / "scored")
+    save_results(entry, {0: Result(curve([20_000], [2.0]), 40_000)}, tmp_path / "saved_later")
     for kept, steps in (("longer_curve", [20_000, 60_000]), ("scored", [15_000]), ("saved_later", [20_000])):
         (result,) = gather([entry], 1, str(tmp_path / "runs"), tmp_path / kept)[entry.name].values()
         assert result.curve.steps.tolist() == steps and result.curve.returns[0] == 2.0, kept
@@ -131,9 +131,9 @@ def test_seeds_that_were_not_asked_for_stay_kept(entry: Entry, tmp_path: Path) -
         finish(entry, seed, tmp_path / "runs", 500.0)
     kept = tmp_path / "out" / "results"
     for seeds in (3, 1):
-        keep(entry, gather([entry], seeds, str(tmp_path / "runs"))[entry.name], kept)
+        save_results(entry, gather([entry], seeds, str(tmp_path / "runs"))[entry.name], kept)
     assert write(tmp_path, tmp_path / "nowhere", seeds=3) == "pass"
-    assert list(load(entry, kept)) == [0, 1, 2]
+    assert list(load_results(entry, kept)) == [0, 1, 2]
 
 
 def test_a_page_is_not_overwritten_by_one_that_knows_less(entry: Entry, tmp_path: Path) -> None:
@@ -145,7 +145,9 @@ def test_a_page_is_not_overwritten_by_one_that_knows_less(entry: Entry, tmp_path
     command = ("zoo", "table", tmp_path / "tiny.yaml", "--seeds", 3, "--output-dir", tmp_path / "nowhere")
     refused = call(*command, "--write", tmp_path / "out")
     assert refused.code == 2 and refused.err.count("\n") == 1
-    assert "tiny.json there has 3 seeds of ppo/cartpole, this table 0" in refused.err and report(tmp_path) == before
+    assert (
+        "tiny.json already has 3 seeds of ppo/cartpole, this table only 0" in refused.err and report(tmp_path) == before
+    )
     assert call(*command, "--write", tmp_path / "elsewhere").code == 0
 
     page = tmp_path / "out" / "tiny.json"
@@ -161,7 +163,7 @@ def test_a_page_of_some_seeds_is_not_overwritten_either_nor_one_with_rows_that_w
     finish(entry, 0, tmp_path / "runs", 500.0)
     assert write(tmp_path, tmp_path / "runs", seeds=3) == "1 of 3 seeds"
     manifest = load_manifest(str(tmp_path / "tiny.yaml"))
-    with pytest.raises(ConfigError, match=r"tiny\.json there has 1 seeds of ppo/cartpole, this table 0"):
+    with pytest.raises(ConfigError, match=r"tiny\.json already has 1 seed of ppo/cartpole, this table only 0"):
         write_report(manifest, [], [], {}, 3, tmp_path / "out")
 
 
@@ -172,7 +174,7 @@ def test_a_page_without_figures_is_told_in_one_line(entry: Entry, tmp_path: Path
     (tmp_path / "out" / "tiny.json").write_text(text)
     command = ("zoo", "table", tmp_path / "tiny.yaml", "--seeds", 1, "--output-dir", tmp_path / "runs")
     refused = call(*command, "--write", tmp_path / "out")
-    assert refused.code == 2 and refused.err.count("\n") == 1 and "tiny.json: not the figures" in refused.err
+    assert refused.code == 2 and refused.err.count("\n") == 1 and "tiny.json: not the results" in refused.err
 
 
 def test_the_page_of_a_part_of_the_budgets_stands_beside_that_of_the_whole(entry: Entry, tmp_path: Path) -> None:
@@ -184,7 +186,7 @@ def test_the_page_of_a_part_of_the_budgets_stands_beside_that_of_the_whole(entry
     assert whole == {path: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
     page = (tmp_path / "out" / "first-0.6" / "tiny.md").read_text()
     assert "--budget-fraction 0.6" in page and "the first 60% of each budget" in page
-    assert "LAST checkpoint" not in page and "100 deterministic" not in page
+    assert "**last** checkpoint" not in page and "100 deterministic" not in page
 
 
 def test_a_page_names_the_machines_that_the_runs_were_made_on(entry: Entry, tmp_path: Path) -> None:
@@ -192,7 +194,7 @@ def test_a_page_names_the_machines_that_the_runs_were_made_on(entry: Entry, tmp_
     here, there = (Result(curve([], []), 100_000, score, "torch 2", machine) for machine in ("this", None))
     assert provenance({entry.name: {0: here, 1: here, 2: there}}).splitlines() == [
         "2 runs with torch 2, on this.",
-        "1 runs with torch 2, on a machine that was not recorded.",
+        "1 run with torch 2, on an unrecorded machine.",
     ]
     store_run(entry, 0, tmp_path, {20_000: 1.0})
     assert gather([entry], 1, str(tmp_path))[entry.name][0].machine == this_machine() != ""
@@ -214,7 +216,7 @@ def test_results_of_older_settings_do_not_count_and_give_way_to_new_ones(entry: 
     data["settings"]["num_envs"] += 1
     data["seeds"]["1"] = "of another layout"
     path.write_text(json.dumps(data))
-    assert load(entry, path.parent.parent) == {}
+    assert load_results(entry, path.parent.parent) == {}
     (tmp_path / "out" / "tiny.json").unlink()
     assert write(tmp_path, tmp_path / "nowhere", seeds=1) == "0 of 1 seeds" and path.exists(), "nothing to replace it"
     assert write(tmp_path, tmp_path / "runs", seeds=1) == "pass" and path.read_text() == mine
@@ -258,16 +260,18 @@ def test_what_is_kept_is_what_was_there(entry: Entry, tmp_path: Path) -> None:
     score = {"mean_return": 1498 / 3, "env_steps": 99_996.0, "wall_seconds": 61.5}
     whole = Result(curve([10_000, 99_996], [28 / 3, 500.0]), 99_996, score, "torch 2", "a processor")
     scored_only = Result(curve([], []), 99_996, score)
-    path = keep(entry, {3: Result(curve([10_000], [8.0]), 12_000), 0: whole, 4: scored_only}, tmp_path)
+    path = save_results(entry, {3: Result(curve([10_000], [8.0]), 12_000), 0: whole, 4: scored_only}, tmp_path)
     assert path == tmp_path / "ppo" / "cartpole.json" and len(path.read_text().splitlines()) == 8, "a line per seed"
-    read = load(entry, tmp_path)
+    read = load_results(entry, tmp_path)
     assert list(read) == [0, 3, 4] and read[4].score == score and read[4].curve.steps.size == 0
     assert (read[0].score, read[0].env_steps) == (score, 99_996)
     assert (read[0].versions, read[0].machine) == ("torch 2", "a processor")
     for name in ("steps", "returns", "seconds"):
         np.testing.assert_array_equal(getattr(read[0].curve, name), getattr(whole.curve, name))
     assert read[3].score is None and read[3].env_steps == 12_000
-    assert keep(entry, {0: Result(curve([], []))}, tmp_path / "none") is None and not (tmp_path / "none").exists()
+    assert (
+        save_results(entry, {0: Result(curve([], []))}, tmp_path / "none") is None and not (tmp_path / "none").exists()
+    )
 
 
 def test_a_part_is_done_when_the_run_got_there_and_a_whole_budget_with_its_score() -> None:
@@ -313,8 +317,8 @@ def test_a_file_that_holds_no_results_is_told_in_one_line(entry: Entry, tmp_path
     path = tmp_path / "results" / "ppo" / "cartpole.json"
     path.parent.mkdir(parents=True)
     path.write_text(text.replace("SETTINGS", json.dumps(settings(entry.preset))))
-    with pytest.raises(ConfigError, match=r"cartpole\.json: no results of a benchmark"):
-        load(entry, tmp_path / "results")
+    with pytest.raises(ConfigError, match=r"cartpole\.json: not the results of a benchmark"):
+        load_results(entry, tmp_path / "results")
 
 
 def test_bands_take_kept_results_too(entry: Entry, tmp_path: Path) -> None:
@@ -329,7 +333,7 @@ def test_bands_take_kept_results_too(entry: Entry, tmp_path: Path) -> None:
     assert call(*command, "--output-dir", tmp_path / "runs").json == made
     assert Path(made[0]).read_bytes() == from_results
     score = {"mean_return": 500.0, "env_steps": 100_000.0, "wall_seconds": 60.0}
-    keep(entry, {seed: Result(curve([], []), 100_000, score) for seed in range(3)}, tmp_path / "scores_only")
+    save_results(entry, {seed: Result(curve([], []), 100_000, score) for seed in range(3)}, tmp_path / "scores_only")
     assert call(*command, "--output-dir", tmp_path / "nowhere", "--results", tmp_path / "scores_only").json == []
     missing = call(*command, "--results", tmp_path / "no_such")
     assert missing.code == 2 and "no_such: no such folder" in missing.err and missing.err.count("\n") == 1

@@ -83,7 +83,7 @@ def test_a_seed_is_trained_scored_by_the_rule_and_kept(tmp_path: Path) -> None:
     other = job_of(manifest)
     assert stored_score(other) is None
     train_and_score(other)
-    assert stored_score(other) is not None and (tmp_path / "runs" / "old-quick-seed0-1").is_dir()
+    assert stored_score(other) is not None and (tmp_path / "runs" / "old-quick-seed0").is_dir()
 
 
 def test_the_last_checkpoint_is_scored_on_the_seeds_of_the_rule(
@@ -153,7 +153,7 @@ def test_a_run_that_died_before_its_first_save_is_begun_again(tmp_path: Path) ->
     (job.run_dir / "score.json").unlink()
     (job.run_dir / "run.json").write_text(json.dumps({"status": "running"}))
     train_and_score(job)
-    assert lines_of(job) == expected and (tmp_path / "runs" / "old-quick-seed0-1").is_dir()
+    assert lines_of(job) == expected and (tmp_path / "runs" / "old-quick-seed0").is_dir()
 
 
 def test_a_finished_run_without_a_good_checkpoint_cannot_be_scored(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_finished_run_without_a_good_checkpoint_cannot_be_scored(tmp_path: Pat
     (job.run_dir / "score.json").unlink()
     for path in list_checkpoints(job.run_dir):
         (path / "manifest.json").unlink()
-    with pytest.raises(CheckpointError, match="finished, but no checkpoint of it verifies"):
+    with pytest.raises(CheckpointError, match="finished, but no checkpoint verifies"):
         train_and_score(job)
 
 
@@ -172,7 +172,7 @@ def test_an_older_checkpoint_is_no_score_of_the_whole_run(tmp_path: Path) -> Non
     (job.run_dir / "score.json").unlink()
     newest = list_checkpoints(job.run_dir, "resume")[0]
     (newest / "manifest.json").unlink()
-    with pytest.raises(CheckpointError, match=f"its last checkpoint, at step {STEPS:,}, is damaged"):
+    with pytest.raises(CheckpointError, match=f"the last checkpoint, at step {STEPS:,}, is damaged"):
         train_and_score(job)
 
 
@@ -233,7 +233,7 @@ def test_a_checkpoint_of_other_settings_is_neither_scored_nor_gone_on_with(stop:
     now = job_of(write_manifest(tmp_path, {"quick": preset(eval_episodes=10)}))
     save_config(now.config, job.run_dir / "config.yaml")
     steps = list_checkpoints(job.run_dir)
-    with pytest.raises(CheckpointError, match=r"step-\d+: trained with other settings .*; move .* away"):
+    with pytest.raises(CheckpointError, match=r"step-\d+: its settings differ .*; move .* away"):
         train_and_score(now)
     assert stored_score(now) is None and list_checkpoints(job.run_dir) == steps
 
@@ -303,7 +303,7 @@ def test_one_row_that_fails_costs_itself_only(tmp_path: Path) -> None:
     verdicts = {line["name"]: line["verdict"] for line in outcome.json}
     assert verdicts["quick"].startswith("pass")
     assert "seed 0 failed" in verdicts["missing"] and "NoSuchEnv" in verdicts["missing"]
-    assert verdicts["deadly"] == "0 of 1 seeds; seed 0 failed: its process ended with code 13"
+    assert verdicts["deadly"] == "0 of 1 seeds; seed 0 failed: its process exited with code 13"
     # It is remembered, and forgotten once the row works.
     assert call("zoo", "table", manifest, *options).json == outcome.json
     (tmp_path / "missing.yaml").write_text(json.dumps(preset()))
@@ -317,7 +317,7 @@ def test_runs_that_cannot_be_made_where_they_should_be_are_one_line(place: str, 
     manifest = write_manifest(tmp_path, {"quick": preset()})
     outcome = call("zoo", "run", manifest, "--seeds", 1, "--output-dir", tmp_path / place)
     assert outcome.code == 2 and outcome.err.count("\n") == 1, outcome.err
-    assert outcome.err.startswith(f"error: --output-dir {tmp_path / place}: runs cannot be made there (")
+    assert outcome.err.startswith(f"error: --output-dir {tmp_path / place}: cannot create runs there (")
     assert (tmp_path / "file").read_text() == "somebody's"
 
 
@@ -361,11 +361,11 @@ def test_a_worker_that_dies_before_it_gets_a_job_is_replaced_or_costs_that_job_o
 ) -> None:
     manifest, number = write_manifest(tmp_path, {"quick": preset()}), itertools.count()
     jobs = [job_of(manifest, seed) for seed in (0, 1)]
-    monkeypatch.setattr(launcher, "_hire", lambda log: fake_worker(dead=next(number) < alive_from))
+    monkeypatch.setattr(launcher, "_start_worker", lambda log: fake_worker(dead=next(number) < alive_from))
     with JobsDisplay(jobs, 0, enabled=False) as display:
         outcome = launcher.launch(jobs, 1, display)
     assert len(outcome.failures) == failed and display.done == 2 - failed and not outcome.stopped
-    assert all(why == "its process ended with code -9" for why in outcome.failures.values())
+    assert all(why == "its process exited with code -9" for why in outcome.failures.values())
 
 
 def test_a_worker_that_died_as_it_is_asked_to_stop_fails_its_job_and_not_the_benchmark(tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_a_worker_that_died_as_it_is_asked_to_stop_fails_its_job_and_not_the_ben
         display.begin(job)
         worker.job = job
         launcher._ask_to_stop([worker], display, failures)
-    assert failures == {job.run_name: "its process ended with code -9"} and worker.job is None
+    assert failures == {job.run_name: "its process exited with code -9"} and worker.job is None
 
 
 @pytest.mark.parametrize(("number", "seeds"), [(signal.SIGKILL, 2), (signal.SIGTERM, 1)])
@@ -395,7 +395,7 @@ def test_killed_at_any_moment_and_started_again_it_gives_the_same_table(
     process.send_signal(number)
     _, err = process.communicate(timeout=120)
     if number == signal.SIGTERM:
-        assert process.returncode == 75 and "the same command goes on" in err, err
+        assert process.returncode == 75 and "run the same command to continue" in err, err
     assert stored_score(job_of(manifest)) is None, "it was stopped on the way"
 
     outcome = call("zoo", "run", manifest, *options, "--json", "--quiet")
@@ -432,4 +432,4 @@ def test_display_tells_what_runs_how_far_and_how_long(tmp_path: Path) -> None:
         display.end(jobs[0], None)
         display.begin(jobs[1])
         display.end(jobs[1], "loss became NaN")
-    assert "begins quick seed 0" in stream.getvalue() and "quick seed 1: loss became NaN" in stream.getvalue()
+    assert "quick seed 0: started" in stream.getvalue() and "quick seed 1: loss became NaN" in stream.getvalue()

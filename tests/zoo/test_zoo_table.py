@@ -17,10 +17,10 @@ from rl_training.errors import ConfigError
 from rl_training.zoo.curves import read_curve
 from rl_training.zoo.manifest import Manifest, list_manifests, load_manifest
 from rl_training.zoo.plots import plot_environment
-from rl_training.zoo.report import KEPT, notes_text, write_report
-from rl_training.zoo.results import Result, gather, load
+from rl_training.zoo.report import RESULTS_FOLDER, notes_text, write_report
+from rl_training.zoo.results import Result, gather, load_results
 from rl_training.zoo.runs import Job, same_settings, set_aside, settings, stop_at, stored_score
-from rl_training.zoo.table import COLUMNS, CSV_COLUMNS, csv_text, make_table, markdown, passes, summarise
+from rl_training.zoo.table import COLUMNS, CSV_COLUMNS, csv_text, make_table, markdown, passes, summarize
 from zoo_helpers import curve, entry_of
 
 ENTRY = entry_of()
@@ -59,7 +59,7 @@ def test_verdict_needs_four_seeds_of_five_at_the_floor_and_the_median_at_the_bar
 def test_a_control_passes_when_every_seed_stays_below_its_ceiling(returns: list[float], expected: bool) -> None:
     entry = entry_of("ppo/cartpole_masked", floor=None, bar=None, must_stay_below=150, reference=45)
     assert passes(entry.row, returns) is expected
-    line = summarise(entry, [score(value) for value in returns], [curve([1000], [500.0])] * 3)
+    line = summarize(entry, [score(value) for value in returns], [curve([1000], [500.0])] * 3)
     assert line["steps_to_floor"] is None, "a control has no floor to reach"
     row = cells_of(markdown([line], 3))[2]
     assert row[9:12] == ["-", "stay <= 150", "45 at 100k (its definition)"]
@@ -70,7 +70,7 @@ def test_summary_has_all_the_figures() -> None:
     returns = [500.0, 490.0, 499.0, 480.0, 500.0]
     scores = [score(value, seconds) for value, seconds in zip(returns, (60, 60, 600, 60, 60), strict=True)]
     curves = [curve([10_000, 20_000, 40_000], [100.0, 475.0, 500.0])] * 4 + [curve([10_000, 40_000], [9.0, 9.0])]
-    line = summarise(ENTRY, scores, curves)
+    line = summarize(ENTRY, scores, curves)
     assert line["verdict"] == "pass"
     assert line["mean"] == pytest.approx(493.8) and line["standard_error"] == pytest.approx(3.929, abs=1e-3)
     assert line["iqm"] == pytest.approx((490 + 499 + 500) / 3)
@@ -88,7 +88,7 @@ def test_summary_has_all_the_figures() -> None:
 def test_time_to_the_floor_is_the_median_of_the_seeds_and_steps_are_the_most() -> None:
     curves = [curve([1_000, steps], [0.0, 500.0]) for steps in (10_000, 20_000, 90_000)]
     scores = [score(500.0) | {"env_steps": steps} for steps in (99_000, 99_996, 98_000)]
-    line = summarise(ENTRY, scores, curves)
+    line = summarize(ENTRY, scores, curves)
     assert (line["steps_to_floor"], line["minutes_to_floor"]) == (20_000, round(20 / 60, 2))
     assert line["env_steps"] == 99_996
 
@@ -110,17 +110,17 @@ def test_a_part_of_a_budget_ends_at_the_first_whole_step_behind_it() -> None:
 
 
 def test_a_missing_seed_is_no_pass_and_a_failed_one_says_why() -> None:
-    line = summarise(ENTRY, [score(500.0)] * 4 + [None], [], {4: "loss became NaN"})
+    line = summarize(ENTRY, [score(500.0)] * 4 + [None], [], {4: "loss became NaN"})
     assert line["verdict"] == "4 of 5 seeds; seed 4 failed: loss became NaN"
     assert "median" not in line
-    assert summarise(ENTRY, [None] * 5, [])["verdict"] == "0 of 5 seeds"
+    assert summarize(ENTRY, [None] * 5, [])["verdict"] == "0 of 5 seeds"
 
 
 def test_markdown_and_csv_have_a_line_of_all_columns_per_row() -> None:
     lines = [
-        summarise(ENTRY, [score(500.0)] * 5, [curve([20_000], [500.0])] * 5),
-        summarise(entry_of("dqn/cartpole"), [score(500.0), None], []),
-        summarise(entry_of("a2c/cartpole"), [score(9.0)] * 5, [curve([20_000], [9.0])] * 5),
+        summarize(ENTRY, [score(500.0)] * 5, [curve([20_000], [500.0])] * 5),
+        summarize(entry_of("dqn/cartpole"), [score(500.0), None], []),
+        summarize(entry_of("a2c/cartpole"), [score(9.0)] * 5, [curve([20_000], [9.0])] * 5),
     ]
     rows = cells_of(markdown(lines, 5))
     assert {len(row) for row in rows} == {len(COLUMNS)} and len(rows) == 5
@@ -138,21 +138,21 @@ def test_markdown_and_csv_have_a_line_of_all_columns_per_row() -> None:
 
 
 def test_fewer_seeds_than_the_rule_asks_for_are_marked_and_one_has_no_interval() -> None:
-    (row,) = cells_of(markdown([summarise(ENTRY, [score(500.0)], [curve([20_000], [500.0])])], 1))[2:]
+    (row,) = cells_of(markdown([summarize(ENTRY, [score(500.0)], [curve([20_000], [500.0])])], 1))[2:]
     assert row[3] == "500.0" and row[-1] == "pass (1 of 5 seeds)"
-    four = cells_of(markdown([summarise(ENTRY, [score(9.0)] * 4, [])], 4))[2]
+    four = cells_of(markdown([summarize(ENTRY, [score(9.0)] * 4, [])], 4))[2]
     assert four[3] == "9.0 [9.0, 9.0]" and four[-1] == "MISS (4 of 5 seeds)"
 
 
 def test_steps_to_the_floor_say_how_many_seeds_got_there_and_nothing_without_curves() -> None:
     curves = [curve([20_000], [500.0])] * 4 + [curve([20_000], [9.0])]
-    some, none = summarise(ENTRY, [score(500.0)] * 5, curves), summarise(ENTRY, [score(500.0)] * 5, [])
+    some, none = summarize(ENTRY, [score(500.0)] * 5, curves), summarize(ENTRY, [score(500.0)] * 5, [])
     assert cells_of(markdown([some], 5))[2][6] == "20,000 (4 of 5)"
     assert cells_of(markdown([none], 5))[2][6] == "-" and none["seeds_that_reached_floor_in_training"] is None
 
 
 def test_a_row_that_misses_seeds_shows_those_it_has() -> None:
-    row = cells_of(markdown([summarise(ENTRY, [score(490.0), score(500.0), None], [])], 3))[2]
+    row = cells_of(markdown([summarize(ENTRY, [score(490.0), score(500.0), None], [])], 3))[2]
     assert row[2:6] == ["495.0 ± 5.0", "", "", "490.0 .. 500.0"] and row[-1] == "2 of 3 seeds"
 
 
@@ -160,7 +160,7 @@ def test_a_reference_is_told_with_its_steps() -> None:
     longer = entry_of("ppo/cartpole", reference=500, reference_steps=2_000_000)
     budget = entry_of("a2c/cartpole", reference=500, budget=500_000)
     for entry, text in ((longer, "500 at 2M"), (ENTRY, "500 at 100k"), (budget, "500 at 500k")):
-        assert cells_of(markdown([summarise(entry, [None], [])], 1))[2][11].startswith(text), text
+        assert cells_of(markdown([summarize(entry, [None], [])], 1))[2][11].startswith(text), text
 
 
 def test_a_stored_score_counts_for_any_place_but_not_for_changed_settings(tmp_path: Path) -> None:
@@ -190,10 +190,10 @@ def test_settings_are_the_same_for_every_seed_and_folder_and_for_fields_added_si
 
 
 def test_an_older_run_is_set_aside_under_a_free_name(tmp_path: Path) -> None:
-    for number in (1, 2):
+    for name in ("old-run", "old-run-2"):
         (tmp_path / "run").mkdir()
         set_aside(tmp_path / "run")
-        assert not (tmp_path / "run").exists() and (tmp_path / f"old-run-{number}").is_dir()
+        assert not (tmp_path / "run").exists() and (tmp_path / name).is_dir()
 
 
 def test_a_curve_has_one_point_per_evaluation_and_the_clock_of_training(tmp_path: Path) -> None:
@@ -281,10 +281,10 @@ def test_committed_results_are_of_packaged_presets_and_say_what_their_page_says(
     entries = {entry.name: entry for name in list_manifests() for entry in load_manifest(name).entries}
     pages = [json.loads(path.read_text()) for path in sorted(reports.glob("*.json"))]
     scores = {line["name"]: line["scores"] for page in pages for line in page}
-    kept = sorted((reports / KEPT).rglob("*.json"))
+    kept = sorted((reports / RESULTS_FOLDER).rglob("*.json"))
     assert kept
     for path in kept:
-        name = path.relative_to(reports / KEPT).with_suffix("").as_posix()
-        results = load(entries[name], reports / KEPT)
+        name = path.relative_to(reports / RESULTS_FOLDER).with_suffix("").as_posix()
+        results = load_results(entries[name], reports / RESULTS_FOLDER)
         assert results, f"{name}: its preset has changed since"
         assert [each.score["mean_return"] for each in results.values() if each.score is not None] == scores[name]

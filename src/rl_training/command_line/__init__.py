@@ -1,1 +1,1 @@
-"""What the command line needs besides its words: output, inspection, observations from JSON."""
+"""The commands of `rl-training`, one module each, and what they share: options, output and JSON observations."""

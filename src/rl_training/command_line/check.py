@@ -1,4 +1,4 @@
-"""`rl-training check`: does a preset still learn as its band says?"""
+"""`rl-training check`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,26 @@ from rl_training.errors import RLTrainingError
 
 
 def check(
-    preset: Annotated[str, typer.Argument(metavar="PRESET", help="Such as ppo/cartpole.", show_default=False)],
+    preset: Annotated[
+        str, typer.Argument(metavar="PRESET", help="Preset name such as ppo/cartpole.", show_default=False)
+    ],
     budget_fraction: Annotated[
-        float, typer.Option("--budget-fraction", metavar="SHARE", help="Stop after this share of the preset's steps.")
+        float, typer.Option("--budget-fraction", metavar="FRACTION", help="Stop after this fraction of the steps.")
     ] = 1.0,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="One that the band was not made from, unless said.")
+        int | None, typer.Option("--seed", min=0, help="Seed of the run (default: a seed not used for the band).")
     ] = None,
-    band: Annotated[Path | None, typer.Option("--band", help="A band file of your own.", show_default=False)] = None,
-    output_dir: Annotated[Path, typer.Option("--output-dir", help="Where the run directory is made.")] = RUNS,
+    band: Annotated[
+        Path | None, typer.Option("--band", help="Band file to use instead of the packaged one.", show_default=False)
+    ] = None,
+    output_dir: Annotated[Path, typer.Option("--output-dir", help="Folder for the new run directory.")] = RUNS,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Train a preset and fail (exit code 1) when its learning curve leaves the band of the stored seeds."""
+    """Train a preset and compare its learning curve with the stored band.
+
+    Exits with code 1 if the curve leaves the band.
+    """
     check_fraction(budget_fraction)
 
     from rl_training.zoo.band_check import check_preset

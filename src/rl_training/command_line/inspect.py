@@ -1,113 +1,20 @@
-"""What a checkpoint is, for `inspect`: read from its files, without building the agent."""
+"""`rl-training inspect`."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-from rl_training.command_line.output import facts, show, table
-from rl_training.errors import RLTrainingError
-from rl_training.storage.checkpoint_format import FILES
-from rl_training.storage.checkpoints import (
-    fingerprint,
-    fingerprint_differences,
-    load_checkpoint,
-    read_manifest,
-    verify_checkpoint,
-)
-from rl_training.storage.tensor_files import read_arrays
+from rl_training.command_line.options import RUNS, Checkpoint, Json, OutputDir, Target, find_checkpoint
+from rl_training.command_line.output import print_json
+from rl_training.errors import CheckpointError
 
 
-def inspect_checkpoint(path: Path) -> dict[str, Any]:
-    """Everything a checkpoint says about itself. A damaged one still has its manifest shown."""
-    manifest = read_manifest(path)
-    problems = verify_checkpoint(path)
-    report: dict[str, Any] = {
-        "path": str(path),
-        "algorithm": manifest.algorithm,
-        "kind": manifest.kind,
-        "env_steps": manifest.env_steps,
-        "number": manifest.number,
-        "exact": manifest.exact,
-        "created": manifest.created,
-        "library_version": manifest.library_version,
-        "schema": manifest.schema,
-        "verified": not problems,
-        "problems": problems,
-        "files": manifest.files,
-        "replay": {
-            "segments": len(manifest.segments),
-            "rows": sum(segment.stop - segment.start for segment in manifest.segments),
-            "bytes": sum(segment.size for segment in manifest.segments),
-        },
-        "fingerprint": manifest.fingerprint,
-        "fingerprint_changes": _changes(manifest.fingerprint),
-    }
-    try:
-        checkpoint = load_checkpoint(path)
-        tensors = read_arrays(path / FILES[2])
-    except RLTrainingError:
-        return report  # `problems` says why
-    report["config"] = checkpoint.config
-    report["spaces"] = checkpoint.state.get("spaces")
-    report["tensors"] = {
-        name: {"dtype": str(array.dtype), "shape": list(array.shape), "bytes": array.nbytes}
-        for name, array in tensors.items()
-    }
-    return report
+def inspect(target: Target, checkpoint: Checkpoint = None, output_dir: OutputDir = RUNS, as_json: Json = False) -> None:
+    """Show the contents of a checkpoint and verify its files."""
+    from rl_training.command_line.checkpoint_report import make_report, show_report
 
-
-def show_report(report: dict[str, Any]) -> None:
-    """The same for people."""
-    config = report.get("config", {})
-    size = sum(record["size"] for record in report["files"].values())
-    what = "all that resuming needs" if report["kind"] == "resume" else "an agent, for acting only"
-    if report["kind"] == "resume" and not report["exact"]:
-        what += ", saved off schedule: the run goes on from here, but not bit for bit"
-    rows: list[tuple[str, Any]] = [
-        ("algorithm", report["algorithm"]),
-        ("env", config.get("env_id", "unknown")),
-        ("steps", f"{report['env_steps']:,}"),
-        ("holds", what),
-        ("created", report["created"]),
-        ("written by", f"rl_training {report['library_version']}, schema {report['schema']}"),
-        ("size", f"{size / 1e6:.2f} MB"),
-        ("verified", "yes" if report["verified"] else "NO: " + "; ".join(report["problems"])),
-        ("made with", ", ".join(f"{name} {value}" for name, value in report["fingerprint"].items())),
-    ]
-    replay = report["replay"]
-    if replay["segments"]:
-        rows.append(("replay", f"{replay['rows']:,} rows in {replay['segments']} segments"))
-    if report["fingerprint_changes"]:
-        rows.append(("changed since", ", ".join(report["fingerprint_changes"])))
-    rows += [(f"{name} space", text) for name, text in _space_texts(report.get("spaces")).items()]
-    show(facts(rows, report["path"]))
-    if config:
-        settings = {key: value for key, value in config.items() if key not in ("model", "algo_kwargs")}
-        for section in ("model", "algo_kwargs"):
-            settings |= {f"{section}.{key}": value for key, value in config.get(section, {}).items()}
-        show(table(["setting", "value"], list(settings.items())))
-    tensors = report.get("tensors", {})
-    if tensors:
-        lines = [
-            (name, tensor["dtype"], " x ".join(map(str, tensor["shape"])) or "scalar", f"{tensor['bytes']:,}")
-            for name, tensor in tensors.items()
-        ]
-        show(table(["tensor", "type", "shape", "bytes"], lines, ["bytes"]))
-
-
-def _changes(saved: dict[str, Any]) -> list[str]:
-    # How many threads torch has is only known, and only of interest, in a process that uses it.
-    now = {**fingerprint(), "threads": saved.get("threads")}
-    return fingerprint_differences(saved, now)
-
-
-def _space_texts(document: Any) -> dict[str, str]:
-    from rl_training.envs.spaces import Spaces
-
-    try:
-        spaces = Spaces.from_json(document)
-    except ValueError:
-        return {}
-    pairs = {"observation": spaces.observation_space, "action": spaces.action_space}
-    return {name: " ".join(str(space).split()) for name, space in pairs.items()}
+    report = make_report(find_checkpoint(target, output_dir, checkpoint))
+    if as_json:
+        print_json(report)
+    else:
+        show_report(report)
+    if not report["verified"]:
+        raise CheckpointError(report["problems"][0])

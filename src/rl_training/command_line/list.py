@@ -1,4 +1,4 @@
-"""`rl-training list`: algorithms, configs, runs and settings, the same for machines and for people."""
+"""`rl-training list`: algorithms, presets, runs, settings and benchmarks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import typer
 from rl_training.command_line.options import RUNS, Json, OutputDir
 from rl_training.command_line.output import print_json, print_text, show, status_text, table
 
-lists = typer.Typer(no_args_is_help=True, help="Show algorithms, configs, runs, or the settings of an algorithm.")
+lists = typer.Typer(no_args_is_help=True, help="List algorithms, presets, runs, settings or benchmarks.")
 
 
 @lists.command()
 def algorithms(as_json: Json = False) -> None:
-    """Algorithms, the actions they take, and their papers."""
+    """List the algorithms with their action spaces and papers."""
     from rl_training.config.algorithm_table import algorithm_names, get_algorithm
 
     rows = [
@@ -32,7 +32,7 @@ def algorithms(as_json: Json = False) -> None:
 
 @lists.command()
 def configs(as_json: Json = False) -> None:
-    """Packaged presets; each is a name for `train`."""
+    """List the packaged presets for `rl-training train`."""
     from rl_training.config.loading import list_presets, load_config
 
     presets = [(name, load_config(name)) for name in list_presets()]
@@ -49,13 +49,13 @@ def configs(as_json: Json = False) -> None:
 
 @lists.command()
 def runs(output_dir: OutputDir = RUNS, as_json: Json = False) -> None:
-    """Runs, newest first."""
+    """List runs, newest first."""
     rows = _run_rows(output_dir)
     if as_json:
         print_json(rows)
         return
     if not rows:
-        print_text(f"no runs in {output_dir}; start one with: rl-training train ppo/cartpole")
+        print_text(f"no runs in {output_dir}; start one: rl-training train ppo/cartpole")
         return
     cells = [
         (
@@ -74,10 +74,10 @@ def runs(output_dir: OutputDir = RUNS, as_json: Json = False) -> None:
 
 @lists.command()
 def settings(
-    algo: Annotated[str, typer.Argument(metavar="ALGORITHM", help="Such as ppo.", show_default=False)],
+    algo: Annotated[str, typer.Argument(metavar="ALGORITHM", help="Algorithm name such as ppo.", show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """Every setting of a run with this algorithm: what it takes, its default and its meaning."""
+    """List every setting of an algorithm with its type, default and meaning."""
     from rl_training.config.algorithm_table import get_algorithm
     from rl_training.config.loading import describe_config
 
@@ -86,12 +86,15 @@ def settings(
     if as_json:
         print_json([row._asdict() for row in rows])
     else:
-        show(table(["setting", "takes", "default", "meaning"], rows))
+        show(table(["setting", "type", "default", "meaning"], rows))
 
 
 @lists.command()
 def zoo(as_json: Json = False) -> None:
-    """Benchmarks; `rl-training zoo list NAME` shows the rows of one."""
+    """List the benchmarks.
+
+    `rl-training zoo list NAME` shows the rows of one.
+    """
     from rl_training.command_line.zoo import list_zoo
 
     list_zoo(None, as_json)

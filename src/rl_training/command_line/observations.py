@@ -1,4 +1,4 @@
-"""Observations written as JSON, for `predict`."""
+"""Observations as JSON, for `rl-training predict`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 
 def parse_json(text: str, name: str) -> Any:
-    """Strict JSON: NaN and Infinity, which Python would let pass, are no observations."""
+    """Parse strict JSON: NaN and Infinity, which Python accepts, are rejected."""
 
     def refuse(constant: str) -> Any:
-        raise ValueError(f"{constant} is not a number of JSON")
+        raise ValueError(f"{constant} is not valid JSON")
 
     try:
         return json.loads(text, parse_constant=refuse)
     except ValueError as error:
-        raise ConfigError(f"{name}: not JSON ({error}), expected such as [0.1, 0, 0, 0]") from None
+        raise ConfigError(f"{name}: not JSON ({error}), expected a list such as [0.1, 0, 0, 0]") from None
     except RecursionError:
         raise ConfigError(f"{name}: nested too deeply") from None
 
 
 def to_observation(value: Any, spaces: Spaces, name: str) -> Any:
-    """One observation, or a list of them, as the spaces want it.
+    """Convert JSON to one observation, or to a list of observations.
 
-    JSON has no tuples: a list where the space is a Tuple is one observation if it fits as one, else a batch.
+    JSON has no tuples, so a list for a Tuple space is one observation if it fits, and a batch otherwise.
     """
     single = _as_sample(value, spaces.observation_space)
     problem = _problem_of([single], spaces)
@@ -41,7 +41,7 @@ def to_observation(value: Any, spaces: Spaces, name: str) -> Any:
         if _problem_of(samples, spaces) is None:
             return samples
     space = " ".join(str(spaces.observation_space).split())
-    raise ConfigError(f"{name}: {problem}; give one observation of {space}, or a list of them")
+    raise ConfigError(f"{name}: {problem}; pass one observation of {space}, or a list of them")
 
 
 def _problem_of(samples: list[Any], spaces: Spaces) -> str | None:

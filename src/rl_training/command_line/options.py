@@ -11,7 +11,6 @@ import typer
 from rl_training.errors import ConfigError
 
 RUNS = Path("runs")
-FIRST_SEED = 10_000
 
 
 class Which(str, Enum):
@@ -26,27 +25,36 @@ class Which(str, Enum):
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="TARGET", help="A run, its name, a checkpoint, or the word latest or best.", show_default=False
+        metavar="TARGET", help="Run name, run directory, checkpoint, or the word latest or best.", show_default=False
     ),
 ]
 Config = Annotated[
     str | None,
-    typer.Argument(metavar="CONFIG", help="A preset such as ppo/cartpole, or a YAML file.", show_default=False),
+    typer.Argument(metavar="CONFIG", help="Preset name such as ppo/cartpole, or a YAML file.", show_default=False),
 ]
-OutputDir = Annotated[Path, typer.Option("--output-dir", help="Where runs are looked for.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, and nothing else, on stdout.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress display.")]
-Episodes = Annotated[int, typer.Option("--episodes", min=1, help="How many episodes.")]
-EvalSeed = Annotated[int, typer.Option("--seed", min=0, help="Episode i is reset with this seed + i.")]
-Stochastic = Annotated[bool, typer.Option("--stochastic", help="Sample actions instead of taking the best.")]
+OutputDir = Annotated[Path, typer.Option("--output-dir", help="Folder that contains the runs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Hide the progress display.")]
+Episodes = Annotated[int, typer.Option("--episodes", min=1, help="Number of episodes.")]
+EvalSeed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the first episode; episode i uses seed + i.")]
+Stochastic = Annotated[bool, typer.Option("--stochastic", help="Sample actions instead of acting greedily.")]
 Checkpoint = Annotated[
-    Which | None, typer.Option("--checkpoint", help="Which one of a run: latest unless said.", show_default=False)
+    Which | None, typer.Option("--checkpoint", help="Checkpoint to use (default: latest).", show_default=False)
 ]
 TotalTimesteps = Annotated[
-    int | None, typer.Option("--total-timesteps", help="Env steps of the whole run.", show_default=False)
+    int | None,
+    typer.Option("--total-timesteps", help="Total environment steps of the run.", show_default=False),
 ]
 
 
 def check_fraction(fraction: float) -> None:
     if not 0 < fraction <= 1:
-        raise ConfigError(f"--budget-fraction: {fraction:g} has to be above 0 and at most 1")
+        raise ConfigError(f"--budget-fraction: {fraction:g} is not valid, must be above 0 and at most 1")
+
+
+def find_checkpoint(target: str, output_dir: Path, checkpoint: Which | None = None) -> Path:
+    """Find the checkpoint that a target names. Does not import torch, so a wrong name fails at once."""
+    from rl_training.storage.checkpoints import resolve_checkpoint
+
+    which = checkpoint.word if checkpoint is not None else None
+    return resolve_checkpoint(target, output_dir, which=which, segments="skip")

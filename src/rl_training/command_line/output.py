@@ -1,4 +1,4 @@
-"""What commands print: one line of JSON for machines, tables and panels for people."""
+"""What commands print: one line of JSON, or tables and panels to read."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import typer
+
+from rl_training.errors import EXIT_RESUMABLE
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
@@ -20,12 +24,12 @@ if TYPE_CHECKING:
     from rl_training.runtime.evaluation import EvalResult
     from rl_training.runtime.workflows import TrainResult
 
-# Without a terminal there is no width to keep to, and a wrapped name is of no use to grep.
+# A file has no width, and a wrapped name cannot be found with grep.
 WIDTH_OF_A_FILE = 200
 
 
 def print_json(value: Any) -> None:
-    """One line, strictly JSON: a number that is not finite becomes null."""
+    """Print one line of strict JSON; a non-finite number becomes null."""
     sys.stdout.write(json.dumps(_strict(value), allow_nan=False) + "\n")
     sys.stdout.flush()
 
@@ -42,9 +46,9 @@ def _strict(value: Any) -> Any:
 
 @contextlib.contextmanager
 def stdout_reserved(reserved: bool = True) -> Iterator[None]:
-    """While entered, whatever prints to stdout goes to stderr: the JSON that follows must be alone there.
+    """Redirect stdout to stderr, so that the JSON that follows is alone on stdout.
 
-    Envs print, their libraries too, and so do their worker processes: hence the descriptor, not only the name.
+    Environments, their C libraries and their worker processes print too, so the file descriptor is redirected as well.
     """
     if not reserved:
         yield
@@ -52,10 +56,10 @@ def stdout_reserved(reserved: bool = True) -> Iterator[None]:
     sys.stdout.flush()
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            kept = os.dup(1)
-            stack.callback(os.close, kept)
+            original = os.dup(1)
+            stack.callback(os.close, original)
             os.dup2(2, 1)
-            stack.callback(os.dup2, kept, 1)
+            stack.callback(os.dup2, original, 1)
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         yield
 
@@ -66,7 +70,7 @@ def print_text(text: str) -> None:
 
 
 def show(*renderables: RenderableType) -> None:
-    """Print for people. Nothing is taken for markup: names and paths may hold brackets."""
+    """Print tables and panels, without markup: names and paths may contain brackets."""
     from rich.console import Console
 
     console = Console(markup=False, emoji=False, highlight=False)
@@ -78,7 +82,7 @@ def show(*renderables: RenderableType) -> None:
 
 
 def facts(rows: Sequence[tuple[str, Any]], title: str | None = None) -> RenderableType:
-    """Names on the left, values on the right; in a frame if there is a title."""
+    """Names on the left, values on the right; with a title, in a panel."""
     from rich import box
     from rich.panel import Panel
     from rich.table import Table
@@ -99,25 +103,25 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequen
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    result = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for number, header in enumerate(headers):
         justify: Literal["left", "right"] = "right" if header in numeric else "left"
-        # The first column is what gets copied into the next command.
-        made.add_column(header, justify=justify, overflow="fold", no_wrap=number == 0 or header in numeric)
+        # Users copy the first column into their next command, so it is never wrapped.
+        result.add_column(header, justify=justify, overflow="fold", no_wrap=number == 0 or header in numeric)
     for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
-    return made
+        result.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    return result
 
 
 def status_text(status: str) -> Text:
     from rich.text import Text
 
-    colours = {"finished": "green", "running": "cyan", "interrupted": "yellow", "failed": "red"}
-    return Text(status, colours.get(status, ""))
+    colors = {"finished": "green", "running": "cyan", "interrupted": "yellow", "failed": "red"}
+    return Text(status, colors.get(status, ""))
 
 
 def show_commands(commands: Sequence[tuple[str, str]]) -> None:
-    """Commands to copy: one per line, never wrapped, so that they can be pasted whole."""
+    """Print commands to copy, one per line and never wrapped."""
     width = max(len(label) for label, _ in commands)
     for label, command in commands:
         print_text(f"  {label:<{width}}  {command}")
@@ -133,8 +137,20 @@ def return_text(evaluation: EvalResult | None) -> str:
     return f"{evaluation.mean_return:,.1f} \N{PLUS-MINUS SIGN} {evaluation.std_return:,.1f}"
 
 
+def report_result(result: TrainResult, as_json: bool) -> None:
+    """Print the result of a run. A run stopped by a signal ends the command with EXIT_RESUMABLE."""
+    if as_json:
+        print_json(result.summary())
+    else:
+        show_result(result)
+    if result.interrupted:
+        resume_command = command("resume", result.run_dir)
+        typer.echo(f"stopped after {result.env_steps:,} steps and saved; continue with: {resume_command}", err=True)
+        raise typer.Exit(EXIT_RESUMABLE)
+
+
 def show_result(result: TrainResult) -> None:
-    """The end of a run, and what to do with it."""
+    """Print how a run ended and which commands come next."""
     config, evaluation = result.agent.config, result.evaluation
     state = "stopped" if result.interrupted else "finished"
     steps = f"{result.env_steps:,}"
@@ -146,20 +162,20 @@ def show_result(result: TrainResult) -> None:
         ("checkpoint", result.checkpoint.name),
     ]
     if result.failed_saves:
-        rows.append(("failed saves", f"{result.failed_saves}, look at the disk"))
+        rows.append(("failed saves", f"{result.failed_saves}, check the disk"))
     if evaluation is not None:
         rows.insert(0, ("mean return", f"{return_text(evaluation)} over {len(evaluation.returns)} episodes"))
     show(facts(rows, f"{config.algo} on {config.env_id}, seed {config.seed}: {state}"))
     run = result.run_dir
     if result.interrupted:
-        show_commands([("go on", command("resume", run)), ("evaluate", command("eval", run))])
+        show_commands([("continue", command("resume", run)), ("evaluate", command("eval", run))])
         return
     longer = str(2 * config.total_timesteps)
     show_commands(
         [
             ("evaluate", command("eval", run, "--episodes", "100")),
             ("watch", command("play", run)),
-            ("train on", command("resume", run, "--total-timesteps", longer)),
+            ("train longer", command("resume", run, "--total-timesteps", longer)),
         ]
     )
 
@@ -204,8 +220,8 @@ def show_recording(recording: Recording) -> None:
         print_text(f"episode {number}: return {value:,.1f} in {length:,} steps")
     if recording.path is not None:
         size = recording.path.stat().st_size / 1e6
-        faster = f", {recording.speed:.3g} times as fast" if recording.speed > 1 else ""
-        print_text(f"wrote {recording.path} ({recording.pictures} pictures, {size:.1f} MB{faster})")
+        faster = f", {recording.speed:.3g}x speed" if recording.speed > 1 else ""
+        print_text(f"wrote {recording.path} ({recording.pictures} frames, {size:.1f} MB{faster})")
 
 
 def _duration(seconds: float) -> str:

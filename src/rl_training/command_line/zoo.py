@@ -1,4 +1,4 @@
-"""`rl-training zoo`: benchmarks as lists, runs, tables and bands."""
+"""`rl-training zoo`: list benchmarks, run them, print tables and make bands."""
 
 from __future__ import annotations
 
@@ -7,57 +7,42 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training.command_line.options import Json, Quiet, check_fraction
+from rl_training.command_line.options import Json, Quiet
 from rl_training.command_line.output import print_json, print_text, show, stdout_reserved, table
-from rl_training.errors import ConfigError, RLTrainingError
+from rl_training.command_line.zoo_options import (
+    RUNS,
+    Fraction,
+    Long,
+    ManifestName,
+    Only,
+    ResultsFolder,
+    RunsDir,
+    Seeds,
+    check_results_folder,
+    select_rows,
+)
+from rl_training.errors import EXIT_RESUMABLE, RLTrainingError
 
 if TYPE_CHECKING:
     from rl_training.zoo.manifest import Entry, Manifest
 
-RUNS = Path("runs/zoo")
-EXIT_RESUMABLE = 75
-
-zoo = typer.Typer(no_args_is_help=True, help="Benchmarks: presets with references, their runs, tables and bands.")
-
-Name = Annotated[
-    str,
-    typer.Argument(metavar="MANIFEST", help="Such as classic, atari/dqn_breakout, or a YAML file.", show_default=False),
-]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Seeds 0 to N-1 of every row.")]
-Only = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--only", metavar="WORD", help="A row, an algorithm or an env word; may be repeated.", show_default=False
-    ),
-]
-Long = Annotated[bool, typer.Option("--long", help="Include the rows that take hours.")]
-Fraction = Annotated[
-    float,
-    typer.Option("--budget-fraction", metavar="SHARE", help="Only this share of each budget, from its beginning."),
-]
-OutputDir = Annotated[Path, typer.Option("--output-dir", help="Where the run directories are.")]
-Kept = Annotated[
-    Path | None,
-    typer.Option(
-        "--results", metavar="DIR", help="`results` of a report, for seeds whose runs are not here.", show_default=False
-    ),
-]
+zoo = typer.Typer(no_args_is_help=True, help="Run benchmarks and compare their scores with references.")
 
 
 @zoo.command("list")
 def list_zoo(
     manifest: Annotated[
-        str | None, typer.Argument(metavar="MANIFEST", help="Show its rows; without one, all manifests.")
+        str | None, typer.Argument(metavar="MANIFEST", help="Show the rows of this benchmark (default: list all).")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Manifests, or the rows of one."""
+    """List the benchmarks, or the rows of one."""
     from rl_training.zoo.manifest import list_manifests, list_single_rows, load_manifest
 
     if manifest is not None:
         _show_rows(load_manifest(manifest), as_json)
         return
-    loaded = [load_manifest(name) for name in list_manifests()]
+    manifests = [load_manifest(name) for name in list_manifests()]
     rows = [
         {
             "name": each.name,
@@ -65,13 +50,13 @@ def list_zoo(
             "rows": len(each.entries),
             "long": sum(e.row.long for e in each.entries),
         }
-        for each in loaded
+        for each in manifests
     ]
     if as_json:
         print_json(rows)
     else:
-        show(table(["manifest", "title", "rows", "of them long"], [list(row.values()) for row in rows], ["rows"]))
-        print_text(f"Rows in files of their own: {', '.join(list_single_rows())}")
+        show(table(["benchmark", "title", "rows", "long rows"], [list(row.values()) for row in rows], ["rows"]))
+        print_text(f"Single rows: {', '.join(list_single_rows())}")
 
 
 def _show_rows(manifest: Manifest, as_json: bool) -> None:
@@ -84,8 +69,8 @@ def _show_rows(manifest: Manifest, as_json: bool) -> None:
         goal = f"{row.floor:g} / {row.bar:g}" if row.floor is not None else f"<= {row.must_stay_below:g}"
         reference = "none" if row.reference is None else f"{row.reference:g}"
         cells.append((entry.name, entry.environment, f"{row.budget:,}", goal, f"{reference} ({row.source})", row.long))
-    words = ["row", "env", "budget", "floor / bar", "reference", "long"]
-    show(table(words, [[*cell[:-1], "long" if cell[-1] else ""] for cell in cells], ["budget"]))
+    headers = ["row", "env", "budget", "floor / bar", "reference", "long"]
+    show(table(headers, [[*cell[:-1], "long" if cell[-1] else ""] for cell in cells], ["budget"]))
 
 
 def _facts(entry: Entry) -> dict[str, Any]:
@@ -99,33 +84,36 @@ def _facts(entry: Entry) -> dict[str, Any]:
 
 @zoo.command("run")
 def run_zoo(
-    manifest: Name,
+    manifest: ManifestName,
     seeds: Seeds = 5,
     only: Only = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, one thread each.")] = 2,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of parallel runs, one thread each.")] = 2,
     fraction: Fraction = 1.0,
     long: Long = False,
-    output_dir: OutputDir = RUNS,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
+    output_dir: RunsDir = RUNS,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the runs without training.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Train every row and seed that is not done. Stop it at any time: the same command goes on."""
-    loaded, entries = _selected(manifest, only, long, fraction)
+    """Train all unfinished rows and seeds of a benchmark.
+
+    After an interruption, run the same command to continue.
+    """
+    benchmark, entries = select_rows(manifest, only, long, fraction)
 
     from rl_training.zoo.runs import Job, is_done
 
     all_jobs = [Job(entry, seed, str(output_dir), fraction) for entry in entries for seed in range(seeds)]
-    ahead = [job for job in all_jobs if not is_done(job)]
+    pending = [job for job in all_jobs if not is_done(job)]
     if dry_run:
         facts = [
-            {"row": job.entry.name, "seed": job.seed, "steps": job.stop, "run_dir": str(job.run_dir)} for job in ahead
+            {"row": job.entry.name, "seed": job.seed, "steps": job.stop, "run_dir": str(job.run_dir)} for job in pending
         ]
         if as_json:
             print_json(facts)
         else:
-            lines = [f"{job.entry.name} seed {job.seed}: {job.stop:,} steps in {job.run_dir}" for job in ahead]
-            print_text("\n".join([*lines, f"{len(ahead)} of {len(all_jobs)} runs to do"]))
+            plan = [f"{job.entry.name} seed {job.seed}: {job.stop:,} steps in {job.run_dir}" for job in pending]
+            print_text("\n".join([*plan, f"{len(pending)} of {len(all_jobs)} runs left"]))
         return
 
     from rl_training.zoo.display import JobsDisplay
@@ -135,67 +123,69 @@ def run_zoo(
 
     with (
         stdout_reserved(as_json),
-        JobsDisplay(ahead, len(all_jobs) - len(ahead), enabled=False if quiet else None) as display,
+        JobsDisplay(pending, len(all_jobs) - len(pending), enabled=False if quiet else None) as display,
     ):
-        outcome = launch(ahead, jobs, display)
-    made = make_table(entries, gather(entries, seeds, str(output_dir)), seeds, fraction)
-    _show_table(loaded.title, made, seeds, as_json)
+        outcome = launch(pending, jobs, display)
+    lines = make_table(entries, gather(entries, seeds, str(output_dir)), seeds, fraction)
+    _show_table(benchmark.title, lines, seeds, as_json)
     if outcome.stopped:
-        typer.echo("stopped and saved; the same command goes on", err=True)
+        typer.echo("stopped and saved; run the same command to continue", err=True)
         raise typer.Exit(EXIT_RESUMABLE)
     if outcome.failures:
         name, why = next(iter(outcome.failures.items()))
         more = f" (and {len(outcome.failures) - 1} more)" if len(outcome.failures) > 1 else ""
-        raise RLTrainingError(f"{name} failed: {why}{more}; the other runs are done")
+        raise RLTrainingError(f"{name} failed: {why}{more}; all other runs are finished")
 
 
 @zoo.command("table")
 def table_zoo(
-    manifest: Name,
+    manifest: ManifestName,
     seeds: Seeds = 5,
     only: Only = None,
     fraction: Fraction = 1.0,
-    long: Annotated[bool, typer.Option("--long/--no-long", help="With the rows that take hours.")] = True,
-    output_dir: OutputDir = RUNS,
+    long: Annotated[bool, typer.Option("--long/--no-long", help="Include rows that take hours.")] = True,
+    output_dir: RunsDir = RUNS,
     write: Annotated[
-        Path | None, typer.Option("--write", metavar="DIR", help="Write Markdown, CSV, JSON and pictures there.")
+        Path | None, typer.Option("--write", metavar="DIR", help="Write Markdown, CSV, JSON and plots to this folder.")
     ] = None,
-    kept: Kept = None,
+    results_folder: ResultsFolder = None,
     as_json: Json = False,
 ) -> None:
-    """What the seeds reached: mean, IQM with interval, time to the floor, reference and verdict. Trains nothing."""
-    loaded, entries = _selected(manifest, only, long, fraction)
+    """Print the scores, references and verdicts of finished runs, without training."""
+    benchmark, entries = select_rows(manifest, only, long, fraction)
+    check_results_folder(results_folder)
 
-    _check_kept(kept)
-
-    from rl_training.zoo.report import KEPT, write_report
+    from rl_training.zoo.report import RESULTS_FOLDER, write_report
     from rl_training.zoo.results import gather
     from rl_training.zoo.table import make_table
 
-    if kept is None and write is not None:
-        kept = write / KEPT
-    results = gather(entries, seeds, str(output_dir), kept)
-    made = make_table(entries, results, seeds, fraction)
-    _show_table(loaded.title, made, seeds, as_json)
+    if results_folder is None and write is not None:
+        results_folder = write / RESULTS_FOLDER
+    results = gather(entries, seeds, str(output_dir), results_folder)
+    lines = make_table(entries, results, seeds, fraction)
+    _show_table(benchmark.title, lines, seeds, as_json)
     if write is not None:
-        for path in write_report(loaded, entries, made, results, seeds, write, fraction):
+        for path in write_report(benchmark, entries, lines, results, seeds, write, fraction):
             typer.echo(f"wrote {path}", err=True)
 
 
 @zoo.command("bands")
 def bands_zoo(
-    manifest: Name,
-    write: Annotated[Path, typer.Option("--write", metavar="DIR", help="Where `<algo>/<env>.json` files go.")],
+    manifest: ManifestName,
+    write: Annotated[Path, typer.Option("--write", metavar="DIR", help="Folder for the <algo>/<env>.json files.")],
     seeds: Seeds = 5,
     only: Only = None,
     budget_fraction: Fraction = 1.0,
-    output_dir: OutputDir = RUNS,
-    kept: Kept = None,
+    output_dir: RunsDir = RUNS,
+    results_folder: ResultsFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Make the bands that `check` uses, of every row whose seeds all got that far; remove those of older settings."""
-    _, entries = _selected(manifest, only, True, budget_fraction)
-    _check_kept(kept)
+    """Make the bands that `rl-training check` uses.
+
+    A band needs all seeds of its row. Bands of outdated settings are removed.
+    """
+    _, entries = select_rows(manifest, only, True, budget_fraction)
+    check_results_folder(results_folder)
 
     from rl_training.zoo.band import make_band, remove_outdated, save_band
     from rl_training.zoo.report import curves_of
@@ -204,55 +194,37 @@ def bands_zoo(
     from rl_training.zoo.untrained import untrained_return
 
     written = []
-    results = gather(entries, seeds, str(output_dir), kept)
+    results = gather(entries, seeds, str(output_dir), results_folder)
     for entry in entries:
         curves = curves_of(entry, results[entry.name], budget_fraction)
         if len(curves) == seeds:
             written.append(save_band(make_band(entry, curves, untrained_return(entry.preset)), write))
         elif (removed := remove_outdated(entry, write)) is not None:
-            typer.echo(f"removed {removed}: made with other settings of {entry.name}", err=True)
+            typer.echo(f"removed {removed}: made with older settings of {entry.name}", err=True)
     if as_json:
         print_json([str(path) for path in written])
     else:
-        few = f"; the others do not have {seeds_text(seeds)} that got so far (--seeds)" * (len(written) < len(entries))
-        print_text("\n".join([*(f"wrote {path}" for path in written), f"{len(written)} of {len(entries)} rows{few}"]))
+        missing = f"; the others have fewer than {seeds_text(seeds)} (--seeds)" * (len(written) < len(entries))
+        summary = f"{len(written)} of {len(entries)} rows{missing}"
+        print_text("\n".join([*(f"wrote {path}" for path in written), summary]))
 
 
-def _selected(manifest: str, only: list[str] | None, long: bool, fraction: float) -> tuple[Manifest, tuple[Entry, ...]]:
-    """Everything that can be wrong with what was asked for is told here, before torch is imported."""
-    from rl_training.zoo.manifest import load_manifest
-
-    check_fraction(fraction)
-    loaded = load_manifest(manifest)
-    # The file of one row names it: no second word is needed to run it, however long it takes.
-    entries = loaded.select(only or (), long=long or len(loaded.entries) == 1)
-    if not entries:
-        asked = f"--only {only[0]}: all of these" if only else f"{manifest}: all of its"
-        raise ConfigError(f"{asked} rows are long ones; --long includes them, --only with the name of a row runs it")
-    return loaded, entries
-
-
-def _check_kept(kept: Path | None) -> None:
-    if kept is not None and not kept.is_dir():
-        raise ConfigError(f"--results {kept}: no such folder; `zoo table --write DIR` makes DIR/results")
-
-
-def _show_table(title: str, made: list[dict[str, Any]], seeds: int, as_json: bool) -> None:
+def _show_table(title: str, lines: list[dict[str, Any]], seeds: int, as_json: bool) -> None:
     from rl_training.zoo.comparison import COMPARED, HEADING, comparison_rows
     from rl_training.zoo.table import COLUMNS, NARROW, cells, seeds_text
 
     if as_json:
-        print_json(made)
+        print_json(lines)
         return
     print_text(f"{title}, {seeds_text(seeds)}")
     places = [(COLUMNS.index(column), column) for column in NARROW]
-    rows = [[_shortened(text[place], column) for place, column in places] for text in map(cells, made)]
+    rows = [[_shortened(text[place], column) for place, column in places] for text in map(cells, lines)]
     show(table(NARROW, rows, NARROW[1:6]))
-    if against := comparison_rows(made):
+    if comparison := comparison_rows(lines):
         print_text(HEADING)
-        show(table(COMPARED, against, COMPARED[1:-1]))
+        show(table(COMPARED, comparison, COMPARED[1:-1]))
 
 
 def _shortened(text: str, column: str) -> str:
-    """The source of a reference is in `zoo list MANIFEST`."""
+    """Drop the source of a reference; `zoo list MANIFEST` shows it."""
     return text.partition(" (")[0] if column == "reference" else text

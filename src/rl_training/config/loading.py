@@ -84,13 +84,13 @@ def _read(source: str | Path | Mapping[str, Any] | TrainConfig) -> tuple[str | N
     text = str(source)
     shown = shown_path(text)
     is_file = os.path.isfile(text)
-    preset = _presets().get(_preset_name(text))
+    preset = _presets().get(preset_name(text))
     # `ppo/cartpole.yaml` is the file if it exists; `ppo/cartpole` is the preset even if such a file exists.
     if is_file and (preset is None or text.endswith(SUFFIXES)):
         return shown, yaml_text.read_file(Path(text), shown)
     if preset is not None:
         return shown, yaml_text.read_file(preset, shown)
-    nearest = difflib.get_close_matches(_preset_name(text), _presets(), n=1)
+    nearest = difflib.get_close_matches(preset_name(text), _presets(), n=1)
     problem = "no such file" if text.endswith(SUFFIXES) else "no such preset or file"
     hint = f", did you mean {nearest[0]}?" if nearest else ""
     raise ConfigError(f"{shown}: {problem}{hint} (`rl-training list configs` shows the presets)")
@@ -111,7 +111,7 @@ def _presets() -> dict[str, Path]:
     return {path.relative_to(root).with_suffix("").as_posix(): path for path in root.rglob("*.yaml")}
 
 
-def _preset_name(text: str) -> str:
+def preset_name(text: str) -> str:
     """The preset of a path in the repository: `configs/ppo/cartpole.yaml` means `ppo/cartpole` everywhere."""
     return text.replace("\\", "/").removeprefix("./").removeprefix("configs/").removesuffix(".yaml")
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
+from rl_training.config.evaluation_protocol import FIRST_EVAL_SEED
 from rl_training.envs.env_runner import WatchedEnv
 from rl_training.errors import EnvError
 
 if TYPE_CHECKING:
     from rl_training.runtime.agent import Agent
 
-DEFAULT_SEED = 10_000
+DEFAULT_SEED = FIRST_EVAL_SEED
 MOST_ENVS_AT_ONCE = 32
 LONGEST_EPISODE = 200_000
 

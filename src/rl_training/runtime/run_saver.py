@@ -18,6 +18,7 @@ from rl_training.storage.checkpoints import (
     apply_retention,
     best_checkpoint,
     checkpoint_path,
+    checkpoint_steps,
     list_checkpoints,
     read_segment,
     replay_directory,
@@ -146,7 +147,7 @@ class RunSaver:
         self.saved_at, self.last_path = self.loop.env_steps, checkpoint.path
         self._segments = list(checkpoint.segments)
         for path in list_checkpoints(self.run_dir):
-            if int(path.name.split("-")[1]) > checkpoint.env_steps:
+            if checkpoint_steps(path) > checkpoint.env_steps:
                 path.rename(free_name(path.with_name(f"abandoned-{path.name}")))
         if self.best_return is None and list_checkpoints(self.run_dir, "agent"):
             # The run was evaluated only after its last save: the best agent itself stores its return.

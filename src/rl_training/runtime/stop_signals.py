@@ -14,8 +14,8 @@ import time
 from types import FrameType, TracebackType
 from typing import Any
 
-SECOND_SIGNAL_EXIT_CODE = 130
-RESUMABLE_EXIT_CODE = 75
+from rl_training.errors import EXIT_INTERRUPTED, EXIT_RESUMABLE
+
 SHOW_CURSOR = b"\x1b[?25h"  # the live display hides it
 ROLLOUT_GRACE_SECONDS = 3.0
 # Together with a save this stays below 10 seconds; job schedulers usually grant 30.
@@ -55,7 +55,7 @@ class StopSignals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
-            _exit(SECOND_SIGNAL_EXIT_CODE)
+            _exit(EXIT_INTERRUPTED)
         self.requested, self._requested_at = True, time.monotonic()
         if _may_exit:
             self._stuck = threading.Timer(STUCK_SECONDS, self._exit_stuck, [number])
@@ -65,7 +65,7 @@ class StopSignals:
     def _exit_stuck(self, number: int) -> None:
         reason = f"no step or update ended within {STUCK_SECONDS:.0f} seconds of the signal: exited without saving"
         if self.has_checkpoint:
-            _exit(RESUMABLE_EXIT_CODE, f"{reason}; `rl-training resume` continues from the last checkpoint\n")
+            _exit(EXIT_RESUMABLE, f"{reason}; `rl-training resume` continues from the last checkpoint\n")
         _exit(128 + number, f"{reason}; nothing had been saved yet\n")
 
     def __enter__(self) -> StopSignals:

@@ -19,6 +19,7 @@ from rl_training.runtime.session import Callback, TrainResult, open_loop, run_se
 from rl_training.runtime.stop_signals import StopSignals
 from rl_training.storage.checkpoints import (
     Checkpoint,
+    checkpoint_steps,
     list_checkpoints,
     load_checkpoint,
     resolve_checkpoint,
@@ -112,7 +113,7 @@ def resume(
 def _damaged_after(checkpoint: Checkpoint) -> list[str]:
     """The problems of newer checkpoints of the same run: they are set aside, so the user must know."""
     paths = list_checkpoints(checkpoint.path.parent.parent, "resume")
-    newer = [path for path in paths if int(path.name.split("-")[1]) > checkpoint.env_steps]
+    newer = [path for path in paths if checkpoint_steps(path) > checkpoint.env_steps]
     return [problems[0] for path in newer if (problems := verify_checkpoint(path))]
 
 

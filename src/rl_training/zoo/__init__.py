@@ -1,1 +1,1 @@
-"""Benchmarks that come with the package: manifests of presets with references, their runs, tables, plots and bands."""
+"""The packaged benchmarks: manifests with references, runs over seeds, tables, plots and bands."""

@@ -1,9 +1,9 @@
-"""Bands: where the learning curve of a preset lies, from stored seeds, and whether a new run stays inside.
+"""Bands: the range of a preset's learning curves over stored seeds, to tell whether a new run still learns.
 
-Compared is the mean of all evaluations so far, which a single evaluation of ten episodes cannot throw far. The band
-spans the seeds, wider by half its own width and by at least a fifth of the returns' range, and stays above what an
-untrained agent has where it can: then, of 100 LunarLander runs held against the bands of the other four seeds of their
-preset, 7 left them. A curve leaves the band when two evaluations in a row are outside, or the last one is.
+The compared value is the running mean of all evaluations, because a single evaluation of ten episodes is noisy. A band
+spans the seeds plus a margin: half its width, and at least a fifth of the range of returns. Where possible, it stays
+above the return of an untrained agent. In a leave-one-out test over 100 LunarLander runs, 7 left the band of the other
+four seeds. A curve leaves the band when two evaluations in a row are outside, or the last one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rl_training.zoo.manifest import Entry, zoo_folder
 from rl_training.zoo.runs import same_settings, settings
 
 WIDER_BY_WIDTH, WIDER_BY_RANGE = 0.5, 0.2
-ABOVE_UNTRAINED = 0.1  # of the way from an untrained agent to the best seed
+ABOVE_UNTRAINED = 0.1  # fraction of the way from an untrained agent to the best seed
 FEWEST_SEEDS = 3
 ARRAYS = ("steps", "low", "high")
 KEYS = ("name", "control", "seeds", *ARRAYS, "untrained", "tells_from", "settings")
@@ -32,7 +32,8 @@ KEYS = ("name", "control", "seeds", *ARRAYS, "untrained", "tells_from", "setting
 
 @dataclass(frozen=True)
 class Band:
-    """Edges at env steps. `tells_from`: where an agent that stays at the `untrained` return would be out, if at all."""
+    """Low and high edge at env steps. `tells_from` is the first step at which an agent that stays at the `untrained`
+    return is outside the band, or None if it never is."""
 
     name: str
     control: bool
@@ -45,12 +46,13 @@ class Band:
     settings: dict[str, Any]
 
     def share(self, total_steps: int) -> float:
-        """Of a run, that the band covers. Whole rollouts end a little before the last step: that is all of it."""
+        """The fraction of a run that the band covers. The last rollout may end a little early: that counts as 1."""
         share = float(self.steps[-1]) / total_steps
         return share if share < 0.9 else 1.0
 
     def judge(self, curve: Curve) -> Verdict:
-        """A control leaves its band upwards, all others downwards: learning faster is no fault."""
+        """Compare a curve with the band. A control leaves it only upward, all others only downward: learning faster is
+        not a failure."""
         curve = curve.until(float(self.steps[-1])) if self.steps.size else curve
         means = running_mean(curve.returns)
         low = np.interp(curve.steps, self.steps, self.low)
@@ -84,7 +86,7 @@ def running_mean(returns: Numbers) -> Numbers:
 
 
 def first_outside(outside: np.ndarray[Any, Any]) -> int | None:
-    """The first of two in a row, or the last one."""
+    """Index of the first of two consecutive outside points, or of the last point if it is outside."""
     for index, value in enumerate(outside):
         if value and (index == outside.size - 1 or outside[index + 1]):
             return index
@@ -92,26 +94,27 @@ def first_outside(outside: np.ndarray[Any, Any]) -> int | None:
 
 
 def make_band(entry: Entry, curves: Sequence[Curve], untrained: float) -> Band:
-    """From the curves of stored seeds, evaluation by evaluation: those of a preset are made at about equal steps.
-    `untrained` is the return of an agent that has learned nothing: the lower margin does not reach down to it where
-    half of the margin is enough to stay above."""
+    """Make a band from the curves of stored seeds, evaluation by evaluation: seeds are evaluated at similar steps.
+
+    `untrained` is the return of an untrained agent. The lower margin shrinks, by up to half, to stay above it.
+    """
     count = min((curve.steps.size for curve in curves), default=0)
     if len(curves) < FEWEST_SEEDS or not count:
         raise ConfigError(
-            f"{entry.name}: a band needs {FEWEST_SEEDS} finished seeds with evaluations, {len(curves)} found"
+            f"{entry.name}: a band needs {FEWEST_SEEDS} finished seeds with evaluations, found {len(curves)}"
         )
     steps = np.median([curve.steps[:count] for curve in curves], axis=0)
     returns = np.stack([curve.returns[:count] for curve in curves])
     means = np.stack([running_mean(row) for row in returns])
     low, high = means.min(axis=0), means.max(axis=0)
-    # Where all seeds did the same all the time there is no range, and a hundredth of a return is no fault.
-    least = max(WIDER_BY_RANGE * (returns.max() - returns.min()), 0.01 * float(np.abs(returns).max()))
-    margin = np.maximum(WIDER_BY_WIDTH * (high - low), least)
+    # If all returns are equal, there is no range; a difference of one percent is still not a failure.
+    smallest = max(WIDER_BY_RANGE * (returns.max() - returns.min()), 0.01 * float(np.abs(returns).max()))
+    margin = np.maximum(WIDER_BY_WIDTH * (high - low), smallest)
     above = np.minimum(untrained + ABOVE_UNTRAINED * (high.max() - untrained), low - margin / 2)
     low, high = np.where(above > untrained, np.maximum(low - margin, above), low - margin), high + margin
     control = entry.row.must_stay_below is not None
     left = None if control else first_outside(untrained < low)
-    tells_from = None if left is None else int(steps[left])  # a check that stops there has it outside at the last
+    tells_from = None if left is None else int(steps[left])  # a check that stops there sees the last point outside
     return Band(entry.name, control, len(curves), steps, low, high, untrained, tells_from, settings(entry.preset))
 
 
@@ -129,12 +132,12 @@ def save_band(band: Band, folder: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
     except OSError as error:
-        raise ConfigError(f"--write {folder}: cannot be written ({error.strerror})") from None
+        raise ConfigError(f"--write {folder}: cannot write ({error.strerror})") from None
     return path
 
 
 def remove_outdated(entry: Entry, folder: Path) -> Path | None:
-    """A band of settings that the preset no longer has would only stand in the way."""
+    """Remove the band of a row whose preset has changed since the band was made."""
     path = band_path(entry.name, folder)
     if not path.is_file() or same_settings(load_band(path).settings, entry.preset):
         return None
@@ -150,28 +153,28 @@ def load_band(path: Path) -> Band:
         if set(data) != set(KEYS) or len(shapes) != 1 or arrays["steps"].ndim != 1 or not arrays["steps"].size:
             raise ValueError
     except (KeyError, TypeError, ValueError):
-        raise ConfigError(f"{path}: not a band; make one with `rl-training zoo bands`") from None
+        raise ConfigError(f"{path}: not a band file; make one with `rl-training zoo bands`") from None
     return Band(**(data | arrays))
 
 
 def band_of(entry_name: str, preset: Any, path: Path | None) -> Band:
-    """The packaged band of a preset, or that in a file; refused if the preset has changed since it was made."""
+    """Load the packaged band of a preset, or a band file. A band of other settings is refused."""
     path = path if path is not None else band_path(entry_name)
     if not path.is_file():
         raise ConfigError(
-            f"{entry_name}: no band at {path}; `rl-training zoo bands` makes one of finished seeds, --band takes it"
+            f"{entry_name}: no band at {path}; make one with `rl-training zoo bands` and pass it with --band"
         )
     band = load_band(path)
     if not same_settings(band.settings, preset):
         raise ConfigError(
-            f"{entry_name}: {path.name} is a band of other settings, those of {band.name} when it was made; "
-            "make it anew: zoo bands"
+            f"{entry_name}: the settings have changed since the band {path.name} of {band.name} was made; "
+            "make a new band with `rl-training zoo bands`"
         )
     return band
 
 
 def _round(value: float) -> float:
-    """Five digits: a band is no finer than that."""
+    """Round to five significant digits."""
     return (
         value
         if value == 0 or not math.isfinite(value)

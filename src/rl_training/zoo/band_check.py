@@ -1,4 +1,4 @@
-"""`check`: does a preset, on this machine and with this code, still learn as its band says?"""
+"""Train a preset and compare its learning curve with the stored band, for `rl-training check`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_training.config.loading import list_presets, load_config
+from rl_training.config.loading import list_presets, load_config, preset_name
 from rl_training.errors import ConfigError
 from rl_training.zoo.band import Band, Verdict, band_of
 from rl_training.zoo.curves import read_curve
@@ -24,26 +24,24 @@ class Check:
     verdict: Verdict
 
     def sentence(self) -> str:
-        """One line, whichever way it went."""
+        """The result in one line."""
         verdict = self.verdict
         place = f"{self.name} seed {self.seed}"
         at = -1 if verdict.left_at is None else verdict.left_at
         step, mean = f"{int(verdict.steps[at]):,}", f"{verdict.means[at]:.1f}"
         edges = f"{verdict.low[at]:.1f} to {verdict.high[at]:.1f}"
         if not verdict.passed:
-            return (
-                f"{place}: left its band at step {step}: mean return so far {mean}, band {edges} (run: {self.run_dir})"
-            )
-        line = f"{place}: inside its band up to step {step}: mean return so far {mean}, band {edges}"
-        return line if self.band.control else line + self._doubt()
+            return f"{place}: left the band at step {step}: running mean {mean}, band {edges} (run: {self.run_dir})"
+        line = f"{place}: inside the band up to step {step}: running mean {mean}, band {edges}"
+        return line if self.band.control else line + self._caveat()
 
-    def _doubt(self) -> str:
-        """Where an agent that learned nothing would have passed too."""
+    def _caveat(self) -> str:
+        """A warning if an untrained agent would pass too."""
         tells = self.band.tells_from
         if tells is None:
-            return f"; an agent that learns nothing (about {self.band.untrained:.1f}) would be inside too"
+            return f"; not conclusive: an untrained agent (about {self.band.untrained:.1f}) would be inside too"
         if self.verdict.steps[-1] < tells:
-            return f"; too early to tell, an agent that learns nothing is outside only from step {tells:,}"
+            return f"; not conclusive: an untrained agent leaves the band only at step {tells:,}"
         return ""
 
     def summary(self) -> dict[str, Any]:
@@ -51,8 +49,8 @@ class Check:
         return facts | {"tells_from": self.band.tells_from} | self.verdict.summary()
 
 
-def least_share(band: Band, total_steps: int) -> float:
-    """Of a run, that has its first evaluation in it: rounded up, so that it is enough."""
+def smallest_fraction(band: Band, total_steps: int) -> float:
+    """The smallest fraction of a run that includes its first evaluation, rounded up."""
     return math.ceil(float(band.steps[0]) / total_steps * 1e4) / 1e4
 
 
@@ -65,13 +63,13 @@ def check_preset(
     band_file: Path | None = None,
     show: bool | None = None,
 ) -> Check:
-    """Train the preset, or its beginning, and hold its curve against the band.
+    """Train a preset, or the first fraction of it, and compare its learning curve with the band.
 
-    A run that is cut off, not shortened: schedules that depend on the whole budget stay what they were. Where the band
-    is of a beginning only, so is the run. Without a seed it is the first that the band was not made from.
+    The run is stopped early rather than given a smaller budget, so that schedules stay the same. It is never longer
+    than the band. The default seed is the first one that the band does not contain.
     """
     preset = load_config(source)
-    name = source.replace("\\", "/").removeprefix("./").removeprefix("configs/").removesuffix(".yaml")
+    name = preset_name(source)
     name = name if name in list_presets() else Path(name).name
     band = band_of(name, preset, band_file)
     seed = band.seeds if seed is None else seed
@@ -80,7 +78,7 @@ def check_preset(
     if stop < band.steps[0]:
         raise ConfigError(
             f"--budget-fraction {fraction:g}: stops at step {stop:,}, before the first evaluation of {name} "
-            f"at {int(band.steps[0]):,}; give at least {least_share(band, preset.total_timesteps):g}"
+            f"at {int(band.steps[0]):,}; pass at least {smallest_fraction(band, preset.total_timesteps):g}"
         )
     run_name = f"check-{name.replace('/', '-')}-seed{seed}"
     config = load_config(preset, {"seed": seed, "run_name": run_name, "output_dir": output_dir})
@@ -90,10 +88,8 @@ def check_preset(
     result = train(config, show=show, callback=lambda progress: fraction >= 1 or progress.env_steps < stop)
     if result.interrupted and result.env_steps < stop:
         raise KeyboardInterrupt
-    # An evaluation is due at the first rollout that passes a multiple: a little behind the stop it still belongs to it.
+    # The last evaluation may come a little after the stop, at the end of its rollout; it still counts.
     verdict = band.judge(read_curve(result.run_dir))
     if not verdict.steps.size:
-        raise ConfigError(
-            f"{name}: was not evaluated before step {stop:,}; set eval_every, or a larger --budget-fraction"
-        )
+        raise ConfigError(f"{name}: no evaluation before step {stop:,}; lower eval_every or raise --budget-fraction")
     return Check(name, seed, stop, result.run_dir, band, verdict)

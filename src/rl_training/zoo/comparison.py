@@ -1,4 +1,4 @@
-"""Runs against a published curve at the same env step, however far they have got."""
+"""Compare runs with a published learning curve at equal env steps, finished or not."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ from rl_training.zoo.manifest import Entry, Manifest
 from rl_training.zoo.published import PublishedCurve
 from rl_training.zoo.statistics import score_text, standard_error
 
-# Where curves are compared, besides the last step that all seeds have been evaluated at.
+# Steps at which curves are compared, in addition to the last step that all seeds have reached.
 STEPS = (
     20_000, 50_000, 100_000, 150_000, 200_000, 300_000, 400_000, 500_000, 750_000, 1_000_000, 1_500_000, 2_000_000,
     3_000_000, 5_000_000, 10_000_000,
 )  # fmt: skip
 COMPARED = ("row", "seeds", "step", "ours ± se", "published ± se", "ours / published", "each seed")
-HEADING = "Against the published curve"
-RULE = """Ours are the evaluations on the way, those of unfinished runs too; theirs are a few points of the curve; both
-are linear between two points. `seeds` counts the runs that have got to the step. A star marks the last step that all
-runs of the row have got to. A ratio needs two scores above 0."""
+HEADING = "Comparison with published curves"
+RULE = """Our scores are evaluations during training, including those of unfinished runs. Published scores are points of
+the published curve. Both are interpolated linearly. `seeds` counts the runs that have reached the step. A star marks
+the last step that all runs of the row have reached. The ratio is shown only if both scores are positive."""
 
 Line = dict[str, Any]
 
 
 def compare(entry: Entry, curves: Mapping[int, Curve], seeds: int) -> Line:
-    """What a line of the table says of it; `curves` by seed. Nothing without a published curve."""
+    """Columns of a table line; `curves` by seed. Empty without a published curve."""
     if entry.published is None:
         return {}
     last = min((float(curve.steps[-1]) for curve in curves.values()), default=0.0)
     # A short published curve may end between two of the steps.
-    found = [_at(entry.published, curves, step) for step in sorted({*STEPS, float(entry.published.steps[-1]), last})]
-    lines = [line | {"of_steps": entry.preset.total_timesteps, "of_seeds": seeds} for line in found if line is not None]
+    points = [_at(entry.published, curves, step) for step in sorted({*STEPS, float(entry.published.steps[-1]), last})]
+    lines = [
+        line | {"of_steps": entry.preset.total_timesteps, "of_seeds": seeds} for line in points if line is not None
+    ]
     common = next((line for line in lines if line["step"] == last), None)
     return {
         "published_at_step": None if common is None else common["step"],
@@ -45,27 +47,27 @@ def compare(entry: Entry, curves: Mapping[int, Curve], seeds: int) -> Line:
 
 
 def _at(published: PublishedCurve, curves: Mapping[int, Curve], step: float) -> Line | None:
-    """None where nothing is published, or no run has got to."""
-    theirs = published.at(step)
-    there = {seed: curve for seed, curve in curves.items() if curve.steps[0] <= step <= curve.steps[-1]}
-    if theirs is None or not there:
+    """None where nothing is published or no run has been evaluated."""
+    reference = published.at(step)
+    reached = {seed: curve for seed, curve in curves.items() if curve.steps[0] <= step <= curve.steps[-1]}
+    if reference is None or not reached:
         return None
-    returns = {str(seed): float(np.interp(step, curve.steps, curve.returns)) for seed, curve in there.items()}
+    returns = {str(seed): float(np.interp(step, curve.steps, curve.returns)) for seed, curve in reached.items()}
     mean = statistics.fmean(returns.values())
     return {
         "step": int(step),
-        "seeds": len(there),
+        "seeds": len(reached),
         "mean": mean,
         "standard_error": standard_error(list(returns.values())),
         "by_seed": returns,
-        "published": theirs.score,
-        "published_standard_error": theirs.standard_error,
-        "ratio": mean / theirs.score if mean > 0 and theirs.score > 0 else None,
+        "published": reference.score,
+        "published_standard_error": reference.standard_error,
+        "ratio": mean / reference.score if mean > 0 and reference.score > 0 else None,
     }
 
 
 def comparison_rows(table: Sequence[Line]) -> list[list[str]]:
-    """As text, in the order of `COMPARED`."""
+    """Cells as text, in the order of `COMPARED`."""
     rows = []
     for line in table:
         for at in line.get("against_published", ()):
@@ -85,7 +87,7 @@ def comparison_rows(table: Sequence[Line]) -> list[list[str]]:
 
 
 def comparison_section(manifest: Manifest, table: Sequence[Line]) -> str:
-    """Markdown; empty where no row has got to a published step."""
+    """The Markdown section; empty if no row has reached a published step."""
     rows = comparison_rows(table)
     if not rows:
         return ""

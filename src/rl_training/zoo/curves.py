@@ -1,4 +1,4 @@
-"""A run's learning curve, read from its metric stream, and what a table says about it."""
+"""Learning curves, read from the metric streams of runs."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from numpy.typing import NDArray
 from rl_training.telemetry.metric_lines import METRICS_FILE, iterate_lines
 
 Numbers = NDArray[np.float64]
-LATE = 1.001  # evaluations are due at the first rollout behind a step: one that is so little late belongs to it
+LATE = 1.001  # an evaluation waits for the end of its rollout, so a step this little late still counts
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Evaluations on the way: env steps, mean return, and wall seconds of the run at that moment."""
+    """Evaluations during training: env steps, mean returns, and wall-clock seconds since the start of the run."""
 
     steps: Numbers
     returns: Numbers
     seconds: Numbers
 
     def until(self, step: float) -> Curve:
-        kept = self.steps <= step * LATE
-        return Curve(self.steps[kept], self.returns[kept], self.seconds[kept])
+        until = self.steps <= step * LATE
+        return Curve(self.steps[until], self.returns[until], self.seconds[until])
 
     def first_at(self, threshold: float) -> int | None:
-        """Index of the first evaluation that reached the threshold."""
+        """Index of the first evaluation at or above the threshold."""
         reached = np.flatnonzero(self.returns >= threshold)
         return int(reached[0]) if reached.size else None
 
     def area(self) -> float:
-        """Mean height under the curve from step 0 to its end; the first value holds before the first evaluation."""
+        """Mean height of the curve from step 0 to its end; before the first evaluation, its value is used."""
         if not self.steps.size:
             return float("nan")
         steps = np.concatenate([[0.0], self.steps])
@@ -41,13 +41,13 @@ class Curve:
 
 
 def read_curve(run_dir: Path) -> Curve:
-    """One point per evaluation. The last step is evaluated twice, the second time on the seeds of the result: the
-    first counts, as at every other step. An evaluation has the clock of the line of training before it."""
+    """Read one point per evaluation. The last step is evaluated twice, the second time for the result of the run; as at
+    every other step, the first one counts. Its time is that of the preceding training line."""
     steps: list[float] = []
     returns: list[float] = []
     seconds: list[float] = []
     clock = 0.0
-    # A table of many runs is worth more than one damaged evaluation of one of them.
+    # One damaged line must not prevent a table of many runs.
     for line in iterate_lines(run_dir / METRICS_FILE, skip_damaged=True):
         try:
             if line.get("kind") == "train":
@@ -59,12 +59,12 @@ def read_curve(run_dir: Path) -> Curve:
                     returns.append(value)
                     seconds.append(clock)
         except (KeyError, TypeError, ValueError):
-            continue  # damaged, and JSON all the same
+            continue  # valid JSON, but damaged
     return Curve(np.array(steps), np.array(returns), np.array(seconds))
 
 
 def on_grid(curves: list[Curve], points: int = 200) -> tuple[Numbers, Numbers]:
-    """Curves of several seeds at common steps, [points] and [seeds, points], from the last begin to the first end."""
+    """Interpolate curves at common steps: [points] and [seeds, points], where all curves have values."""
     curves = [curve for curve in curves if curve.steps.size]
     if not curves:
         return np.zeros(0), np.zeros((0, 0))

@@ -1,4 +1,4 @@
-"""All jobs at a glance, on stderr: a bar for each on a terminal, a line for each begin and end elsewhere."""
+"""Progress of all jobs on stderr: bars on a terminal, otherwise a line when a job starts or ends."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from rl_training.zoo.runs import Job
 
 
 class Pace:
-    """How long a job takes, learned from those that ran; rows differ by orders of magnitude."""
+    """Estimates how long a job takes, per row: rows differ by orders of magnitude."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}  # whole job, by row
+        self.seconds: dict[str, float] = {}  # of a whole job, by row
 
     def learn(self, job: Job, seconds: float, share: float) -> None:
         if share > 0.02:
@@ -36,7 +36,7 @@ class Pace:
 
 
 class JobsDisplay:
-    """`enabled`: None draws on a terminal and prints lines elsewhere, False is quiet."""
+    """`enabled`: None draws bars on a terminal and prints lines elsewhere; False prints nothing."""
 
     def __init__(self, jobs: Sequence[Job], done: int, *, enabled: bool | None = None, stream: TextIO | None = None):
         self.stream = stream if stream is not None else sys.stderr
@@ -47,7 +47,7 @@ class JobsDisplay:
             self.live = Live(console=self.console, auto_refresh=False, transient=True)
         self.total, self.done, self.failed = len(jobs), done, 0
         self.waiting = list(jobs)
-        self.running: dict[str, tuple[Job, float, int]] = {}  # job, begin, env steps
+        self.running: dict[str, tuple[Job, float, int]] = {}  # job, start time, env steps
         self.first_steps: dict[str, int] = {}
         self.pace = Pace()
         self.drawn = 0.0
@@ -67,23 +67,23 @@ class JobsDisplay:
         self.waiting = [other for other in self.waiting if other.run_name != job.run_name]
         self.running[job.run_name] = (job, monotonic(), 0)
         if self.live is None:
-            self._say(f"begins {job.entry.name} seed {job.seed}: {job.stop:,} steps")
+            self._print(f"{job.entry.name} seed {job.seed}: started, {job.stop:,} steps")
 
     def progress(self, job: Job, env_steps: int) -> None:
         first = self.first_steps.setdefault(job.run_name, env_steps)
-        begin = self.running[job.run_name][1]
-        self.running[job.run_name] = (job, begin, env_steps)
-        self.pace.learn(job, monotonic() - begin, (env_steps - first) / job.stop)
+        start = self.running[job.run_name][1]
+        self.running[job.run_name] = (job, start, env_steps)
+        self.pace.learn(job, monotonic() - start, (env_steps - first) / job.stop)
 
     def end(self, job: Job, problem: str | None, *, failed: bool = False) -> None:
-        _, begin, _ = self.running.pop(job.run_name)
-        seconds = monotonic() - begin
+        _, start, _ = self.running.pop(job.run_name)
+        seconds = monotonic() - start
         self.done += problem is None
         self.failed += failed
         left = self.remaining()
-        ahead = f", about {format_duration(left)} to go" if left else ""
-        what = f"took {format_duration(seconds)}" if problem is None else problem
-        self._say(f"{job.entry.name} seed {job.seed}: {what} ({self.done} of {self.total} done{ahead})")
+        rest = f", about {format_duration(left)} left" if left else ""
+        outcome = f"finished in {format_duration(seconds)}" if problem is None else problem
+        self._print(f"{job.entry.name} seed {job.seed}: {outcome} ({self.done} of {self.total} done{rest})")
 
     def tick(self) -> None:
         if self.live is not None and monotonic() - self.drawn > 0.5:
@@ -91,7 +91,7 @@ class JobsDisplay:
             self.live.update(self.render(), refresh=True)
 
     def remaining(self) -> float | None:
-        """Seconds until all is done, as far as the pace is known."""
+        """Estimated seconds until all jobs are done; None while the pace is unknown."""
         whole = [self.pace.of(job) for job in self.waiting]
         for job, _, steps in self.running.values():
             pace = self.pace.of(job)
@@ -104,22 +104,22 @@ class JobsDisplay:
         table = Table.grid(padding=(0, 2))
         for justify in ("left", "left", "right", "right"):
             table.add_column(justify=justify, no_wrap=True)
-        for job, begin, steps in self.running.values():
+        for job, start, steps in self.running.values():
             pace = self.pace.of(job)
             left = None if pace is None else pace * max(0.0, 1 - steps / job.stop)
-            ahead = "scoring" if steps >= job.stop else f"{format_duration(left)} left"
+            rest = "scoring" if steps >= job.stop else f"{format_duration(left)} left"
             table.add_row(
                 Text(f"{job.entry.name} seed {job.seed}"),
                 ProgressBar(total=job.stop, completed=steps, width=30),
                 f"{steps:,} of {job.stop:,}",
-                f"{format_duration(monotonic() - begin)}, {ahead}",
+                f"{format_duration(monotonic() - start)}, {rest}",
             )
-        left_over = self.remaining()
-        words = f"{self.done} of {self.total} done, {len(self.running)} running, {len(self.waiting)} waiting"
-        words += f", {self.failed} failed" if self.failed else ""
-        words += f", about {format_duration(left_over)} to go" if left_over else ""
-        return Group(table, Text(words, "bold"))
+        remaining = self.remaining()
+        summary = f"{self.done} of {self.total} done, {len(self.running)} running, {len(self.waiting)} waiting"
+        summary += f", {self.failed} failed" if self.failed else ""
+        summary += f", about {format_duration(remaining)} left" if remaining else ""
+        return Group(table, Text(summary, "bold"))
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         if not self.quiet:
             self.console.print(Text(clean_text(text)), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Many jobs on few workers: processes that take one job after another, and a parent that outlives any of them."""
+"""Runs many jobs on a few worker processes; the parent survives the death of any worker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOG = "zoo.log"
 
 
 class Display(Protocol):
-    """What is told about the jobs; `display.py` draws it."""
+    """Receives the progress of jobs; `display.py` implements it."""
 
     def begin(self, job: Job) -> None: ...
     def progress(self, job: Job, env_steps: int) -> None: ...
@@ -45,14 +45,14 @@ class Worker:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`failures` are told by run name; `stopped` means that a signal ended it and the next call goes on."""
+    """`failures` by run name; `stopped` if a signal ended the launch, so that the next call continues it."""
 
     failures: dict[str, str]
     stopped: bool
 
 
 def launch(jobs: Sequence[Job], workers: int, display: Display) -> Outcome:
-    """Run every job that is not done. A job that fails, or takes its process with it, costs itself only."""
+    """Run every unfinished job. A job that fails or kills its process does not affect the others."""
     waiting = deque(job for job in jobs if not is_done(job))
     if not waiting:
         return Outcome({}, False)
@@ -62,55 +62,55 @@ def launch(jobs: Sequence[Job], workers: int, display: Display) -> Outcome:
         log.touch()
     except OSError as error:
         raise ConfigError(
-            f"--output-dir {log.parent}: runs cannot be made there ({one_line(error.strerror)}); choose another folder"
+            f"--output-dir {log.parent}: cannot create runs there ({one_line(error.strerror)}); choose another folder"
         ) from None
     failures: dict[str, str] = {}
-    team = [_hire(log) for _ in range(min(workers, len(waiting)))]
+    pool = [_start_worker(log) for _ in range(min(workers, len(waiting)))]
     try:
         with StopSignals() as signals:
-            while any(worker.job for worker in team) or (waiting and not signals.requested):
-                for place, worker in enumerate(team):
+            while any(worker.job for worker in pool) or (waiting and not signals.requested):
+                for place, worker in enumerate(pool):
                     if worker.job is None and waiting and not signals.requested:
                         job = waiting.popleft()
                         display.begin(job)
-                        team[place] = _hand_over(job, worker, log)
-                for ready in connection.wait([worker.pipe for worker in team if worker.job], TICK_SECONDS):
-                    _listen(next(worker for worker in team if worker.pipe is ready), display, failures)
+                        pool[place] = _assign(job, worker, log)
+                for ready in connection.wait([worker.pipe for worker in pool if worker.job], TICK_SECONDS):
+                    _listen(next(worker for worker in pool if worker.pipe is ready), display, failures)
                 display.tick()
                 if signals.requested:
-                    signals.saving()  # the workers save now, which takes the time it needs
+                    signals.saving()  # the workers save now, however long that takes
                     waiting.clear()
-                    _ask_to_stop(team, display, failures)
+                    _ask_to_stop(pool, display, failures)
             return Outcome(failures, signals.requested)
     finally:
-        _dismiss(team)
+        _shut_down(pool)
         if log.exists() and not log.stat().st_size:
             log.unlink()
 
 
-def _hire(log: Path) -> Worker:
+def _start_worker(log: Path) -> Worker:
     context = get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs, str(log)))
+    parent_end, worker_end = context.Pipe()
+    process = context.Process(target=serve, args=(worker_end, str(log)))
     process.start()
-    theirs.close()  # or its end would never be seen
-    return Worker(process, ours)
+    worker_end.close()  # otherwise the end of the pipe is never seen
+    return Worker(process, parent_end)
 
 
-def _hand_over(job: Job, worker: Worker, log: Path) -> Worker:
-    """The worker that has the job now: another one where this has died, which a job not begun has no part in."""
-    if not worker.process.is_alive() or not _tell(worker, job):
+def _assign(job: Job, worker: Worker, log: Path) -> Worker:
+    """Give the job to the worker, or to a new one if the worker has died, and return it."""
+    if not worker.process.is_alive() or not _send(worker, job):
         worker.pipe.close()
-        worker = _hire(log)
-        _tell(worker, job)  # should this one be dead too, `_listen` finds the end of its pipe: the job has failed
+        worker = _start_worker(log)
+        _send(worker, job)  # if this one dies too, `_listen` sees the end of its pipe and the job fails
     worker.job = job
     return worker
 
 
-def _tell(worker: Worker, what: Job | str) -> bool:
-    """Whether it could be said: a worker may die at any moment, that it was alive before says nothing."""
+def _send(worker: Worker, message: Job | str) -> bool:
+    """Send a message; False if the worker has died, which can happen at any moment."""
     try:
-        worker.pipe.send(what)
+        worker.pipe.send(message)
     except OSError:
         return False
     return True
@@ -123,7 +123,7 @@ def _listen(worker: Worker, display: Display, failures: dict[str, str]) -> None:
         kind, content = worker.pipe.recv()
     except (EOFError, OSError):
         worker.process.join()
-        kind, content = "failed", f"its process ended with code {worker.process.exitcode}"
+        kind, content = "failed", f"its process exited with code {worker.process.exitcode}"
     if kind == "progress":
         display.progress(job, content)
         return
@@ -134,31 +134,31 @@ def _listen(worker: Worker, display: Display, failures: dict[str, str]) -> None:
     display.end(job, content, failed=kind == "failed")
 
 
-def _ask_to_stop(team: list[Worker], display: Display, failures: dict[str, str]) -> None:
-    """Through the pipe: whoever pressed Ctrl-C may have reached the workers too, and a second signal would not save."""
-    for worker in team:
+def _ask_to_stop(pool: list[Worker], display: Display, failures: dict[str, str]) -> None:
+    """Ask through the pipe: Ctrl-C may have reached the workers already, and a second signal exits without saving."""
+    for worker in pool:
         if worker.job is not None:
-            _tell(worker, "stop")  # of a dead one `_listen` hears next
+            _send(worker, "stop")  # if it has died, `_listen` notices next
     deadline = monotonic() + GRACE_SECONDS
-    while any(worker.job for worker in team) and monotonic() < deadline:
-        for ready in connection.wait([worker.pipe for worker in team if worker.job], TICK_SECONDS):
-            _listen(next(worker for worker in team if worker.pipe is ready), display, failures)
+    while any(worker.job for worker in pool) and monotonic() < deadline:
+        for ready in connection.wait([worker.pipe for worker in pool if worker.job], TICK_SECONDS):
+            _listen(next(worker for worker in pool if worker.pipe is ready), display, failures)
         display.tick()
-    for worker in team:
+    for worker in pool:
         worker.job = None
 
 
-def _dismiss(team: list[Worker]) -> None:
-    for worker in team:
-        worker.pipe.close()  # a worker that waits for its next job goes home
+def _shut_down(pool: list[Worker]) -> None:
+    for worker in pool:
+        worker.pipe.close()  # an idle worker exits
         worker.process.join(1.0)
         if worker.process.is_alive():
             worker.process.terminate()
 
 
 def serve(pipe: Connection, log: str) -> None:
-    """A worker's life. What envs and libraries print goes to the log: the terminal belongs to the display."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a run that trains has handlers of its own
+    """The main loop of a worker. Output of environments and libraries goes to the log, not to the display."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a training run installs its own handlers
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     sys.stdout.flush()
     for stream in (1, 2):
@@ -185,9 +185,9 @@ def _work(job: Job, pipe: Connection) -> tuple[str, Any]:
         reported = monotonic()
         try:
             pipe.send(("progress", env_steps))
-            return not pipe.poll()  # the only thing that is ever said to a busy worker is stop
+            return not pipe.poll()  # the only message to a busy worker is a request to stop
         except OSError:
-            return False  # nobody listens any more: save and go
+            return False  # the parent is gone: save and exit
 
     try:
         train_and_score(job, watch)
@@ -197,5 +197,5 @@ def _work(job: Job, pipe: Connection) -> tuple[str, Any]:
         return "failed", reason(error)
     except Exception as error:
         traceback.print_exc()
-        return "failed", f"{type(error).__name__}: {reason(error)} (the traceback is in {LOG})"
+        return "failed", f"{type(error).__name__}: {reason(error)} (see the traceback in {LOG})"
     return "done", None

@@ -1,4 +1,4 @@
-"""Learning curves and an overview of a table as PNG files. Needs matplotlib, the extra `plots`."""
+"""Plots of learning curves as PNG files. Needs matplotlib (extra `plots`)."""
 
 from __future__ import annotations
 
@@ -23,20 +23,26 @@ if TYPE_CHECKING:
 
 Rows = Sequence[tuple[Entry, list[Curve]]]
 
-# Okabe and Ito's colours, told apart by eyes of every kind. An algorithm looks the same in every picture:
-# on-policy ones, which come first in the registry, are solid, the others dashed.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# The color-blind-safe palette of Okabe and Ito. An algorithm looks the same in every plot: on-policy algorithms, which
+# come first in the registry, are solid, the others dashed or dotted.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.2)))
-TWICE: Any = (0, (6, 1.5, 1, 1.5))  # the second preset of an algorithm on one env
-EDGE: Any = {"marker": 8, "linestyle": "none", "markersize": 8, "zorder": 4, "in_layout": False}  # 8: caret to the left
-STAR: Any = {  # may lie on the edge of the axes, and must not move them
+TWICE: Any = (0, (6, 1.5, 1, 1.5))  # a second preset of the same algorithm and env
+EDGE: Any = {
+    "marker": 8,
+    "linestyle": "none",
+    "markersize": 8,
+    "zorder": 4,
+    "in_layout": False,
+}  # 8: left caret
+STAR: Any = {  # may lie on the edge of the axes without moving them
     "marker": "*", "linestyle": "none", "markersize": 13, "markeredgecolor": "white", "zorder": 5, "clip_on": False,
     "in_layout": False,
 }  # fmt: skip
 PUBLISHED: Any = {"linestyle": (0, (4, 2)), "linewidth": 1.1, "markersize": 3.5, "markerfacecolor": "white"}
-MARKS = ("o", "s", "^")  # of published curves; they tell apart what has one colour
-PAST_THE_END = 1.5  # how far beyond our own runs published scores are shown
-LOG_FROM = 4  # times the shortest budget: on a linear axis short runs would be a smudge at its left end
+MARKS = ("o", "s", "^")  # of published curves with the same color
+PAST_THE_END = 1.5  # published scores are shown up to this multiple of our steps
+LOG_FROM = 4  # log scale from this ratio of budgets: on a linear axis short runs would be invisible
 STYLE: Any = {
     "font.size": 11,
     "axes.titlesize": 13,
@@ -59,7 +65,7 @@ def picture_name(environment: str) -> str:
 
 
 def plot_environment(environment: str, rows: Rows, folder: Path) -> Path | None:
-    """The curves of every algorithm on one env: median over seeds, and the middle half of them. None without any."""
+    """Plot the curves of all algorithms on one env: median and middle half of the seeds. None without curves."""
     rows = _with_curves(rows)
     if not rows:
         return None
@@ -75,8 +81,8 @@ def plot_environment(environment: str, rows: Rows, folder: Path) -> Path | None:
 
 
 def plot_overview(title: str, environments: Sequence[tuple[str, Rows]], path: Path) -> Path | None:
-    """All envs of a manifest in one picture."""
-    shown = [(environment, kept) for environment, rows in environments if (kept := _with_curves(rows))]
+    """Plot all envs of a manifest in one figure."""
+    shown = [(environment, nonempty) for environment, rows in environments if (nonempty := _with_curves(rows))]
     if not shown:
         return None
     columns = min(3, len(shown))
@@ -95,8 +101,8 @@ def plot_overview(title: str, environments: Sequence[tuple[str, Rows]], path: Pa
             names.append("published curve")
             handles += axes.plot([], [], color="#555555", marker=MARKS[0], **PUBLISHED)
         figure.legend(handles, names, loc="outside lower center", ncols=min(8, len(names)))
-        what = "median and middle half of the seeds; stars are references, marks at the edge bars"
-        figure.suptitle(f"{title}: {what}")
+        legend = "median and middle half of the seeds; stars are references, marks at the edge bars"
+        figure.suptitle(f"{title}: {legend}")
         return _save(figure, path)
 
 
@@ -108,7 +114,7 @@ def _styled() -> Any:
     try:
         import matplotlib
     except ImportError:
-        raise ConfigError('plots need matplotlib: pip install "rl_training[plots]", or leave --write out') from None
+        raise ConfigError('plots need matplotlib: pip install "rl_training[plots]", or omit --write') from None
     return matplotlib.rc_context(STYLE)
 
 
@@ -117,7 +123,7 @@ def _figure(size: tuple[float, float]) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)  # no window system is asked, whatever the user's settings are
+    FigureCanvasAgg(figure)  # needs no window system, whatever the user's settings are
     return figure
 
 
@@ -127,23 +133,23 @@ def _number(algorithm: str) -> int:
 
 
 def _draw_all(axes: Axes, rows: Rows) -> dict[str, Any]:
-    """The line of each algorithm, for a legend."""
+    """Draw all rows; returns the line of each algorithm, for a legend."""
     lines: dict[str, Any] = {}
     star = curve_end = 0.0
     for entry, curves in rows:
         steps, values = on_grid(curves)
         number = _number(entry.algorithm)
-        colour = COLOURS[number % len(COLOURS)]
+        color = COLORS[number % len(COLORS)]
         twice = entry.algorithm in lines
-        dashes = TWICE if twice else DASHES[number // len(COLOURS) % len(DASHES)]
+        dashes = TWICE if twice else DASHES[number // len(COLORS) % len(DASHES)]
         label = f"{entry.algorithm} ({entry.name.rpartition('/')[2]})" if twice else entry.algorithm
         low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
-        axes.fill_between(steps, low, high, color=colour, alpha=0.16, linewidth=0)
-        (line,) = axes.plot(steps, middle, color=colour, linestyle=dashes, linewidth=1.9, label=label)
+        axes.fill_between(steps, low, high, color=color, alpha=0.16, linewidth=0)
+        (line,) = axes.plot(steps, middle, color=color, linestyle=dashes, linewidth=1.9, label=label)
         lines.setdefault(entry.algorithm, line)
         at = entry.row.reference_steps or entry.row.budget
         if entry.row.reference is not None and at <= PAST_THE_END * steps[-1]:
-            axes.plot([at], [entry.row.reference], color=colour, **STAR)
+            axes.plot([at], [entry.row.reference], color=color, **STAR)
             star = max(star, at)
         if entry.published is not None:
             end = _draw_published(axes, entry.published, f"{label}, published", number, steps[-1])
@@ -156,21 +162,21 @@ def _draw_all(axes: Axes, rows: Rows) -> dict[str, Any]:
 
 
 def _draw_bars(axes: Axes, rows: Rows) -> None:
-    """Lines where there are one or two; of more each algorithm has a mark of its colour at the right edge. A bar is
-    for the end of a run: those of runs that have only begun would press all curves to the ground."""
+    """Draw one or two bars as lines, more of them as colored marks at the right edge. A bar refers to the end of a run;
+    for runs that have only started, it would flatten all curves."""
     finished = [entry for entry, curves in rows if _at_end(entry, curves)]
     bars = {entry.algorithm: entry.row.bar for entry in finished if entry.row.bar is not None}
     if not bars:
         return
     if len(set(bars.values())) <= 2:
         for number, bar in enumerate(sorted(set(bars.values()))):
-            said = "bar" if number == 0 else None
-            axes.axhline(bar, color="#333333", linestyle=(0, (2, 2)), linewidth=1.1, label=said)
+            label = "bar" if number == 0 else None
+            axes.axhline(bar, color="#333333", linestyle=(0, (2, 2)), linewidth=1.1, label=label)
         return
     at_the_edge = axes.get_yaxis_transform()
     for algorithm, bar in bars.items():
-        colour = COLOURS[_number(algorithm) % len(COLOURS)]
-        axes.plot([1.0], [bar], color=colour, transform=at_the_edge, clip_on=False, **EDGE)
+        color = COLORS[_number(algorithm) % len(COLORS)]
+        axes.plot([1.0], [bar], color=color, transform=at_the_edge, clip_on=False, **EDGE)
     axes.plot([], [], color="#555555", label="bar", **EDGE)
 
 
@@ -180,17 +186,17 @@ def _at_end(entry: Entry, curves: Sequence[Curve]) -> bool:
 
 
 def _draw_published(axes: Axes, curve: PublishedCurve, label: str, number: int, end: float) -> float:
-    """Up to a little more than our own steps, the end of which is given back: of a run that has only begun, the rest
-    would be most of the picture."""
+    """Draw a published curve up to a little beyond our own steps, and return where it ends. For runs that have only
+    started, the rest would fill most of the plot."""
     until = min(PAST_THE_END * end, curve.steps[-1])
     last = curve.at(until)
     if last is None:
         return 0.0
     inside = [(step, score) for step, score in zip(curve.steps, curve.scores, strict=True) if step < until]
     steps, scores = zip(*inside, (until, last.score), strict=True)
-    colour, mark = COLOURS[number % len(COLOURS)], MARKS[number // len(COLOURS) % len(MARKS)]
+    color, mark = COLORS[number % len(COLORS)], MARKS[number // len(COLORS) % len(MARKS)]
     marked = range(len(inside) + (until in curve.steps))  # the line may end between two published points
-    axes.plot(steps, scores, color=colour, marker=mark, markevery=list(marked), label=label, **PUBLISHED)
+    axes.plot(steps, scores, color=color, marker=mark, markevery=list(marked), label=label, **PUBLISHED)
     return until
 
 
@@ -219,10 +225,9 @@ def _save(figure: Figure, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     from PIL import Image
 
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=DOTS_PER_INCH, format="png")
-    with Image.open(drawn) as picture:
-        # A palette: a third of the size, for what is committed anew with every benchmark. No date and no version in it:
-        # the same runs make the same file.
+    buffer = io.BytesIO()
+    figure.savefig(buffer, dpi=DOTS_PER_INCH, format="png")
+    with Image.open(buffer) as picture:
+        # A palette makes the file three times smaller. Without date and version, equal runs give equal files.
         picture.convert("RGB").quantize(128).save(path, optimize=True)
     return path

@@ -1,4 +1,4 @@
-"""Learning curves that others have published, as a manifest holds them: a few points, checked when it is read."""
+"""Published learning curves: a few points each, stored in a manifest and validated on load."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from rl_training.errors import ConfigError
 
 
 class CurveText(StrictModel):
-    """A curve as it is written."""
+    """A curve as written in a manifest."""
 
-    source: str = Field(min_length=1, description="Where it comes from, in a word or two.")
+    source: str = Field(min_length=1, description="Origin of the curve, in a word or two.")
     protocol: str = Field(min_length=1, description="How it was measured: a key of `protocols`.")
-    seeds: int | None = Field(None, ge=1, description="Runs behind each point; null is unknown.")
+    seeds: int | None = Field(None, ge=1, description="Number of runs per point; null if unknown.")
     uncounted_steps: int = Field(
-        0, ge=0, description="Env steps before its step 0, such as random ones; they are added."
+        0, ge=0, description="Env steps before its step 0, such as random warm-up; added to all steps."
     )
     points: list[list[float]] = Field(
-        min_length=2, description="[steps, score] or [steps, score, standard deviation over runs] each, steps rising."
+        min_length=2, description="[steps, score] or [steps, score, standard deviation over runs], by rising steps."
     )
 
 
 class Published(NamedTuple):
-    """A score at some env step, and its standard error where it is known."""
+    """A score at one env step, and its standard error if known."""
 
     score: float
     standard_error: float | None
@@ -36,7 +36,7 @@ class Published(NamedTuple):
 
 @dataclass(frozen=True)
 class PublishedCurve:
-    """Points by env steps as they are counted here: from the first step of an env on, random ones too."""
+    """Points by env steps, counted from the first step of the environment, including random warm-up."""
 
     name: str
     source: str
@@ -46,7 +46,7 @@ class PublishedCurve:
     standard_errors: tuple[float, ...] | None
 
     def at(self, step: float) -> Published | None:
-        """Linear between two points; None outside of them: nothing was published there."""
+        """Interpolate linearly; None outside the published range."""
         if not self.steps[0] <= step <= self.steps[-1]:
             return None
         score = float(np.interp(step, self.steps, self.scores))
@@ -56,20 +56,20 @@ class PublishedCurve:
 
 
 def checked_curve(name: str, text: CurveText, where: str) -> PublishedCurve:
-    """What fields alone cannot say: as many numbers in each point, and steps that rise."""
+    """Check what single fields cannot: equal numbers of values per point, and rising steps."""
     before = -1.0
     for number, point in enumerate(text.points, start=1):
         at = f"{where}: points: point {number}"
         if len(point) not in (2, 3) or len(point) != len(text.points[0]):
             raise ConfigError(
-                f"{at} {printable(point)} has to be [steps, score] or [steps, score, deviation], as all the others"
+                f"{at} {printable(point)} must be [steps, score] or [steps, score, deviation], like all others"
             )
         if point[0] < 0:
-            raise ConfigError(f"{at} is at step {point[0]:,.0f}, steps have to be at least 0")
+            raise ConfigError(f"{at} is at step {point[0]:,.0f}, steps must be at least 0")
         if point[0] <= before:
-            raise ConfigError(f"{at} is at step {point[0]:,.0f} after {before:,.0f}, steps have to rise")
+            raise ConfigError(f"{at} is at step {point[0]:,.0f} after {before:,.0f}, steps must rise")
         if len(point) == 3 and point[2] < 0:
-            raise ConfigError(f"{at} has a deviation of {point[2]:g}, which has to be at least 0")
+            raise ConfigError(f"{at} has a deviation of {point[2]:g}, must be at least 0")
         before = point[0]
     deviations = [point[2] for point in text.points if len(point) == 3]
     errors = None

@@ -1,4 +1,4 @@
-"""What `zoo table --write` leaves: a page, the figures as CSV and JSON, and the pictures."""
+"""The files of `rl-training zoo table --write`: a page, its numbers as CSV and JSON, plots and results."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ from rl_training.zoo.comparison import comparison_section
 from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import Entry, Manifest, list_manifests
 from rl_training.zoo.plots import plot_environment, plot_overview
-from rl_training.zoo.results import Results, keep
+from rl_training.zoo.results import Results, save_results
 from rl_training.zoo.runs import same_settings, stop_at
-from rl_training.zoo.table import Line, csv_text, markdown, protocols_text
+from rl_training.zoo.table import Line, csv_text, markdown, protocols_text, seeds_text
 
-KEPT = "results"  # beside the page
+RESULTS_FOLDER = "results"  # folder next to the page
 
-WHOLE = """Presets are trained within their budgets, and the LAST checkpoint of each finished seed is evaluated. A row
-passes when at least 4 of 5 seeds reach the floor and the median reaches the bar; a control (an agent without what the
-task needs) passes when every seed stays below its ceiling."""
-PART = """Every run is the beginning of one of the whole budget, and its score is its last evaluation by then: nothing
-passes or fails here, and references are of whole budgets."""
-RULE = """IQM is the interquartile mean with its 95 % stratified bootstrap interval, which of five seeds holds the true
-mean in about nine cases of ten. Steps and minutes to floor: median, over the seeds that got there (how many, where not
-all did), of the first evaluation during training at or above the floor (10 episodes on other seeds). Area: mean height
-of the evaluation curve. A dash stands where no seed got there, or where the curves were not kept. Minutes are wall
-time on one thread, with whatever else the machine had to do."""
+WHOLE = """Each preset trains within its budget, and the **last** checkpoint of each finished seed is evaluated. A row
+passes if at least 4 of 5 seeds reach the floor and the median reaches the bar. A control (an agent that lacks what the
+task needs) passes if every seed stays below its limit."""
+PART = """Each run is the first part of a full run, and its score is its last evaluation. Rows do not pass or fail here.
+References are for full budgets."""
+RULE = """IQM is the interquartile mean with its 95 % stratified bootstrap interval. With five seeds, that interval
+contains the true mean in about nine of ten cases. Steps and minutes to floor are those of the first evaluation during
+training at or above the floor (10 episodes on other seeds): the median over the seeds that reached it, with their
+number if some did not. Area is the mean height of the evaluation curve. A dash means that no seed reached the floor or
+that no curve was kept. Minutes are wall-clock time on one thread, on a machine that may have run other jobs."""
 
 
 def curves_of(entry: Entry, results: Results, fraction: float = 1.0) -> list[Curve]:
-    """Of the seeds that are done and have been evaluated by then; of some only the score was kept."""
+    """Curves of the seeds that are done; seeds of which only the score was kept have none."""
     stop = stop_at(entry, fraction)
     curves = [each.curve.until(stop) for each in results.values() if each.done(stop, fraction)]
     return [curve for curve in curves if curve.steps.size]
 
 
 def drawn_curves(entry: Entry, results: Results, fraction: float = 1.0) -> list[Curve]:
-    """For a picture: where there is a published curve to compare with, unfinished runs count too. A picture ends with
-    the shortest run, so those that have only begun stay out of it."""
+    """Curves for a plot. With a published curve to compare with, unfinished runs are drawn too. A plot ends with the
+    shortest run, so runs that have only started are left out."""
     if entry.published is None:
         return curves_of(entry, results, fraction)
-    found = [each.curve.until(stop_at(entry, fraction)) for each in results.values()]
-    begun = [curve for curve in found if curve.steps.size]
-    furthest = max((float(curve.steps[-1]) for curve in begun), default=0.0)
-    return [curve for curve in begun if curve.steps[-1] >= furthest / 2]
+    curves = [each.curve.until(stop_at(entry, fraction)) for each in results.values()]
+    started = [curve for curve in curves if curve.steps.size]
+    furthest = max((float(curve.steps[-1]) for curve in started), default=0.0)
+    return [curve for curve in started if curve.steps[-1] >= furthest / 2]
 
 
 def by_environment(
     entries: Sequence[Entry], results: Mapping[str, Results], fraction: float = 1.0
 ) -> list[tuple[str, list[tuple[Entry, list[Curve]]]]]:
-    found: dict[str, list[tuple[Entry, list[Curve]]]] = {}
+    groups: dict[str, list[tuple[Entry, list[Curve]]]] = {}
     for entry in entries:
         curves = drawn_curves(entry, results.get(entry.name, {}), fraction)
-        found.setdefault(entry.environment, []).append((entry, curves))
-    return list(found.items())
+        groups.setdefault(entry.environment, []).append((entry, curves))
+    return list(groups.items())
 
 
 def write_report(
@@ -69,23 +69,23 @@ def write_report(
     folder: Path,
     fraction: float = 1.0,
 ) -> list[Path]:
-    """`<manifest>.md`, `.csv`, `.json` and `.png`, a picture for each env, and the results themselves, which the next
-    report can start from; gives back what was written. The page of a part of the budgets has a folder of its own."""
-    kept_in, command = folder / KEPT, f"rl-training zoo table {_how_to_name(manifest)} --write DIR"
+    """Write `<manifest>.md`, `.csv`, `.json` and `.png`, a plot per env, and the results, which the next report starts
+    from; return the written paths. With a fraction below 1, the page goes to a separate folder."""
+    results_folder, command = folder / RESULTS_FOLDER, f"rl-training zoo table {_public_name(manifest)} --write DIR"
     if fraction < 1:
         folder, command = folder / f"first-{fraction:g}", f"{command} --budget-fraction {fraction:g}"
     refuse_to_lose_seeds(manifest, table, folder / f"{manifest.name}.json")
     environments = by_environment(entries, results, fraction)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        pictures = [plot_environment(name, rows, folder) for name, rows in environments]
-        made = [path for path in pictures if path is not None]
+        plots = [plot_environment(name, rows, folder) for name, rows in environments]
+        plots_written = [path for path in plots if path is not None]
         overview = plot_overview(manifest.title, environments, folder / f"{manifest.name}.png")
-        made_by = f"Made by `{command}`.\n{WHOLE if fraction >= 1 else PART}\n{RULE}"
-        page = [f"# {manifest.title}", manifest.about, made_by, provenance(results)]
+        method = f"Generated by `{command}`.\n{WHOLE if fraction >= 1 else PART}\n{RULE}"
+        page = [f"# {manifest.title}", manifest.about, method, provenance(results)]
         page += [markdown(table, seeds, fraction), notes_text(entries)]
         page += ["References:\n\n" + protocols_text(manifest, table), comparison_section(manifest, table)]
-        page += [f"![{path.stem}]({path.name})" for path in made]
+        page += [f"![{path.stem}]({path.name})" for path in plots_written]
         files = {
             folder / f"{manifest.name}.md": "\n\n".join(part.strip() for part in page if part) + "\n",
             folder / f"{manifest.name}.csv": csv_text(table),
@@ -93,47 +93,50 @@ def write_report(
         }
         for path, text in files.items():
             atomic_write_text(path, text)
-        kept = [keep(entry, results.get(entry.name, {}), kept_in) for entry in entries]
+        saved = [save_results(entry, results.get(entry.name, {}), results_folder) for entry in entries]
     except OSError as error:
-        raise ConfigError(f"--write {folder}: cannot be written ({error.strerror})") from None
-    return [*files, *([overview] if overview is not None else []), *made, *(path for path in kept if path is not None)]
+        raise ConfigError(f"--write {folder}: cannot write ({error.strerror})") from None
+    optional = [overview, *plots_written, *saved]
+    return [*files, *(path for path in optional if path is not None)]
 
 
-def _how_to_name(manifest: Manifest) -> str:
-    """A packaged one by its name; where a file of somebody's own lies says nothing on another machine."""
+def _public_name(manifest: Manifest) -> str:
+    """The name of a packaged manifest; the path of another file means nothing on other machines."""
     return manifest.name if manifest.name in list_manifests() else "MANIFEST"
 
 
 def refuse_to_lose_seeds(manifest: Manifest, table: Sequence[Line], page: Path) -> None:
-    """A page may be all that is left of runs on another machine: one that knows less does not take its place."""
+    """Refuse to replace a page by one with fewer seeds: the page may be all that is left of runs elsewhere."""
     if not page.is_file():
         return
-    known = {line["name"]: line["seeds"] for line in table}
+    new_seeds = {line["name"]: line["seeds"] for line in table}
     presets = {entry.name: entry.preset for entry in manifest.entries}
     try:
-        there = [(line["name"], int(line["seeds"]), line.get("settings", {})) for line in read_json(page)]
+        old_lines = [(line["name"], int(line["seeds"]), line.get("settings", {})) for line in read_json(page)]
     except (CheckpointError, AttributeError, KeyError, TypeError, ValueError):
-        raise ConfigError(f"{page}: not the figures of a benchmark; move it away") from None
-    for name, seeds, settings in there:
-        if seeds > known.get(name, 0) and name in presets and same_settings(settings, presets[name]):
+        raise ConfigError(f"{page}: not the results of a benchmark; move it away") from None
+    for name, seeds, settings in old_lines:
+        if seeds > new_seeds.get(name, 0) and name in presets and same_settings(settings, presets[name]):
             raise ConfigError(
-                f"--write {page.parent}: {page.name} there has {seeds} seeds of {name}, this table "
-                f"{known.get(name, 0)}; write to another folder, or move that page away to do without them"
+                f"--write {page.parent}: {page.name} already has {seeds_text(seeds)} of {name}, this table only "
+                f"{new_seeds.get(name, 0)}; write to another folder, or move that page away"
             )
 
 
 def notes_text(entries: Sequence[Entry]) -> str:
-    """What the manifest says about single rows, such as why one misses its bar."""
+    """The notes of the rows, such as why one misses its bar."""
     notes = [f"- **{entry.name}**: {entry.row.note.strip()}" for entry in entries if entry.row.note]
     return "Notes:\n\n" + "\n".join(notes) if notes else ""
 
 
 def provenance(results: Mapping[str, Results]) -> str:
-    """Versions that the runs themselves recorded, and the machines they were made on."""
-    found = Counter(
-        f"{result.versions}, on {result.machine or 'a machine that was not recorded'}"
+    """Versions and machines, as recorded by the runs."""
+    counts = Counter(
+        f"{result.versions}, on {result.machine or 'an unrecorded machine'}"
         for row in results.values()
         for result in row.values()
         if result.versions
     )
-    return "\n".join(f"{count} runs with {facts}." for facts, count in found.most_common())
+    return "\n".join(
+        f"{count} {'run' if count == 1 else 'runs'} with {facts}." for facts, count in counts.most_common()
+    )

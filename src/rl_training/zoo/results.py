@@ -1,7 +1,7 @@
-"""What tables, pictures and bands need of each seed: read from its run, or from what an earlier report has kept.
+"""Results per seed for tables, plots and bands, read from a run or from the saved results of an earlier report.
 
-Runs are large and stay on the machine that made them. A report keeps scores and learning curves, a small file per row,
-so that the next one, with other rows or more seeds, can be made where the old runs are not.
+Runs are large and stay on the machine that made them. A report saves scores and learning curves in a small file per
+row, so that a later report with other rows or more seeds does not need the old runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rl_training.zoo.runs import SCORE_NUMBERS, Job, same_settings, settings, st
 
 @dataclass(frozen=True)
 class Result:
-    """One seed: its evaluations so far, and the score of the whole budget once there is one."""
+    """One seed: its evaluations so far, and its final score if it is finished."""
 
     curve: Curve
     env_steps: int = 0
@@ -40,11 +40,11 @@ class Result:
 
     @property
     def progress(self) -> float:
-        """Evaluations come more often than saves, which tell the env steps."""
+        """Env steps, for ordering. Evaluations count too: they are more frequent than saves."""
         return math.inf if self.score is not None else max([float(self.env_steps), *self.curve.steps[-1:]])
 
     def done(self, stop: int, fraction: float) -> bool:
-        """A whole budget is done with its score, a part of it once the run has got that far."""
+        """A full run is done when it has a score, a fraction of it when the run has reached `stop`."""
         return self.score is not None or (fraction < 1 and self.env_steps >= stop)
 
 
@@ -52,26 +52,26 @@ Results = Mapping[int, Result]  # by seed
 
 
 def gather(
-    entries: Sequence[Entry], seeds: int, output_dir: str, kept: Path | None = None
+    entries: Sequence[Entry], seeds: int, output_dir: str, results_folder: Path | None = None
 ) -> dict[str, dict[int, Result]]:
-    """By row and seed: runs of the preset's settings, or what is kept where that has got further than the run."""
-    found: dict[str, dict[int, Result]] = {}
+    """Results by row and seed: from runs with the preset's settings, or saved ones that are further along."""
+    by_row: dict[str, dict[int, Result]] = {}
     for entry in entries:
-        before = {} if kept is None else load(entry, kept)
-        pairs = [(seed, of_run(Job(entry, seed, output_dir)), before.get(seed)) for seed in range(seeds)]
-        row = {seed: _further(here, there) for seed, here, there in pairs}
-        found[entry.name] = {seed: result for seed, result in row.items() if result is not None}
-    return found
+        saved = {} if results_folder is None else load_results(entry, results_folder)
+        pairs = [(seed, of_run(Job(entry, seed, output_dir)), saved.get(seed)) for seed in range(seeds)]
+        row = {seed: _further(run, saved_result) for seed, run, saved_result in pairs}
+        by_row[entry.name] = {seed: result for seed, result in row.items() if result is not None}
+    return by_row
 
 
-def _further(here: Result | None, kept: Result | None) -> Result | None:
-    if here is None or kept is None:
-        return here or kept
-    return here if here.progress >= kept.progress else replace(kept, failure=here.failure)
+def _further(run: Result | None, saved: Result | None) -> Result | None:
+    if run is None or saved is None:
+        return run or saved
+    return run if run.progress >= saved.progress else replace(saved, failure=run.failure)
 
 
 def of_run(job: Job) -> Result | None:
-    """None of a run that is not there, or has other settings by now; a failure may come before any run."""
+    """None for a missing run or one with outdated settings. A job may fail before it has a run."""
     score, failure = stored_score(job), stored_failure(job)
     if score is None and not same_settings(job.run_dir / "config.yaml", job.entry.preset):
         return None if failure is None else Result(_curve([]), failure=failure)
@@ -82,12 +82,12 @@ def of_run(job: Job) -> Result | None:
 
 
 def _env_steps(run_dir: Path) -> int:
-    """At the last save; none of a run that was killed before it wrote anything."""
+    """Env steps at the last save; 0 for a run that was killed before its first save."""
     return int(open_run_directory(run_dir).read_info().get("env_steps", 0)) if is_run_directory(run_dir) else 0
 
 
 def _versions(run_dir: Path) -> str | None:
-    """That the run itself recorded with its newest checkpoint; one that goes on may just be removing an older one."""
+    """Versions from the newest readable checkpoint; a running job may remove older ones at any moment."""
     for checkpoint in list_checkpoints(run_dir, "resume"):
         with contextlib.suppress(CheckpointError):
             manifest = read_manifest(checkpoint)
@@ -97,7 +97,7 @@ def _versions(run_dir: Path) -> str | None:
 
 
 def this_machine() -> str:
-    """Runs are taken to have been made where they lie."""
+    """A description of this machine; runs are assumed to come from the machine that holds them."""
     return f"{processor()}, {os.cpu_count()} cores"
 
 
@@ -109,13 +109,13 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def keep(entry: Entry, results: Results, folder: Path) -> Path | None:
-    """`<algo>/<env>.json`, a line per seed, with those seeds that were kept before and not asked for this time."""
-    told = {seed: result for seed, result in results.items() if result.progress}
-    if not told:
+def save_results(entry: Entry, results: Results, folder: Path) -> Path | None:
+    """Save `<algo>/<env>.json`, a line per seed. Seeds that were saved before and not requested now are kept."""
+    started = {seed: result for seed, result in results.items() if result.progress}
+    if not started:
         return None
-    whole = dict(sorted((load(entry, folder) | told).items()))
-    lines = ",\n".join(f'  "{seed}": {json.dumps(_as_json(result))}' for seed, result in whole.items())
+    merged = dict(sorted((load_results(entry, folder) | started).items()))
+    lines = ",\n".join(f'  "{seed}": {json.dumps(_as_json(result))}' for seed, result in merged.items())
     path = folder / f"{entry.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     text = f'{{\n "settings": {json.dumps(settings(entry.preset))},\n "seeds": {{\n{lines}\n }}\n}}\n'
@@ -124,15 +124,15 @@ def keep(entry: Entry, results: Results, folder: Path) -> Path | None:
 
 
 def _as_json(result: Result) -> dict[str, Any]:
-    """Unrounded: a report made of it is the one made of the run."""
+    """Values are not rounded, so a report from saved results equals one from the runs."""
     points = zip(result.curve.steps, result.curve.returns, result.curve.seconds, strict=True)
     curve = [[int(step), float(value), float(clock)] for step, value, clock in points]
     facts = {name: getattr(result, name) for name in ("env_steps", "score", "versions", "machine")}
     return facts | {"curve": curve}
 
 
-def load(entry: Entry, folder: Path) -> dict[int, Result]:
-    """Nothing where nothing is kept, or where the preset has changed since."""
+def load_results(entry: Entry, folder: Path) -> dict[int, Result]:
+    """Load saved results by seed; empty without a file, or if the preset has changed since."""
     path = folder / f"{entry.name}.json"
     if not path.is_file():
         return {}
@@ -142,7 +142,7 @@ def load(entry: Entry, folder: Path) -> dict[int, Result]:
             return {}
         return {int(seed): _from_json(each) for seed, each in data["seeds"].items()}
     except (CheckpointError, KeyError, TypeError, ValueError):
-        raise ConfigError(f"{path}: no results of a benchmark; move it away, and they are made from the runs") from None
+        raise ConfigError(f"{path}: not the results of a benchmark; move it away to rebuild it from runs") from None
 
 
 def _from_json(data: dict[str, Any]) -> Result:

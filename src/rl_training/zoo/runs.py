@@ -1,4 +1,4 @@
-"""One seed of one row as an ordinary run directory: made, gone on with, kept or set aside, and scored by one rule."""
+"""One seed of one row as an ordinary run directory: train it, continue it or set it aside, and score it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_training.config.evaluation_protocol import FIRST_EVAL_SEED, SCORE_EPISODES
 from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime.loops import Progress
+from rl_training.runtime.run_saver import free_name
 from rl_training.storage.checkpoints import list_checkpoints, read_manifest, verify_checkpoint
 from rl_training.storage.durable_files import atomic_write_text, read_json
 from rl_training.storage.run_directory import RunDirectory, is_run_directory, open_run_directory, run_status
 from rl_training.zoo.manifest import Entry
 
-EPISODES, FIRST_SEED = 100, 10_000
-# What differs between two runs of one preset, or is what `auto` came to, and says nothing about the preset.
+# Settings that differ between runs of one preset, or that `auto` resolves; they do not describe the preset.
 PER_RUN = ("seed", "run_name", "output_dir", "threads", "device", "compile", "vector_backend")
 SCORE, FAILURE = "score.json", ".failure.json"
-SCORE_NUMBERS = ("mean_return", "env_steps", "wall_seconds")  # what a table cannot do without
+SCORE_NUMBERS = ("mean_return", "env_steps", "wall_seconds")  # required by a table
 PATIENCE_SECONDS = 60.0
 
 Score = dict[str, Any]
@@ -31,7 +32,7 @@ Score = dict[str, Any]
 
 @dataclass(frozen=True)
 class Job:
-    """One seed of one row, up to a share of its budget."""
+    """One seed of one row, up to a fraction of its budget."""
 
     entry: Entry
     seed: int
@@ -57,31 +58,31 @@ class Job:
 
     @property
     def failure_file(self) -> Path:
-        """Beside the run directory: what cannot even start has none."""
+        """Next to the run directory, which a job that fails early does not have."""
         return Path(self.output_dir) / (self.run_name + FAILURE)
 
 
 def stop_at(entry: Entry, fraction: float) -> int:
-    """Env steps after which a run stops: a shortened run would have other schedules, so its beginning is taken."""
+    """Env steps after which a run stops. Its configured length stays the same, and so do its schedules."""
     return share_of(entry.preset.total_timesteps, fraction)
 
 
 def share_of(steps: int, fraction: float) -> int:
-    """Rounded up; as a float, 0.07 of 100,000 is a little more than 7,000."""
+    """Round up, but not for float errors: 0.07 * 100,000 is a little more than 7,000."""
     return math.ceil(round(fraction * steps, 6))
 
 
 class Stopped(Exception):
-    """The run was asked to stop, saved, and can be gone on with."""
+    """The run was asked to stop and has saved; it can be continued."""
 
 
 def settings(config: TrainConfig) -> dict[str, Any]:
-    """What a preset says, the same for all its seeds and wherever its runs are kept."""
+    """The settings of a preset that are the same for all seeds and folders."""
     return {key: value for key, value in config.model_dump(mode="json").items() if key not in PER_RUN}
 
 
 def same_settings(stored: Path | dict[str, Any], config: TrainConfig) -> bool:
-    """Whether stored settings, read by today's rules (a field that is new since has its default), are the preset's."""
+    """Whether stored settings equal those of the preset. A field added since then has its default."""
     try:
         return settings(load_config(stored)) == settings(config)
     except ConfigError:
@@ -89,32 +90,29 @@ def same_settings(stored: Path | dict[str, Any], config: TrainConfig) -> bool:
 
 
 def set_aside(run_dir: Path) -> None:
-    """Rename a run of older settings instead of deleting it; CheckpointError while another process has it.
+    """Rename an outdated run instead of deleting it; CheckpointError while another process uses it.
 
-    That process goes by the run's path: after a rename its checkpoints would land in the run that takes its place.
+    That process writes by path: after a rename, its checkpoints would end up in the run that replaces this one.
     """
     if run_dir.is_dir():
         with RunDirectory(run_dir).lock():
-            pass  # only asked for: Windows renames no directory in which a file is open
-    number = 1
-    while (aside := run_dir.with_name(f"old-{run_dir.name}-{number}")).exists():
-        number += 1
-    run_dir.rename(aside)
+            pass  # released before the rename: Windows cannot rename a directory with an open file
+    run_dir.rename(free_name(run_dir.with_name(f"old-{run_dir.name}")))
 
 
 def stored_score(job: Job) -> Score | None:
-    """The score of a finished run, unless the preset has changed since."""
+    """The score of a finished run; None if there is none or the preset has changed since."""
     try:
         score = read_json(job.run_dir / SCORE)
     except CheckpointError:
-        return None  # none yet, or torn by a power cut: it is made again from the run
+        return None  # missing, or cut off by a power failure: the run is scored again
     if not isinstance(score, dict) or not all(isinstance(score.get(key), (int, float)) for key in SCORE_NUMBERS):
-        return None  # edited, or of another version: made again too
+        return None  # edited, or from another version: the run is scored again
     return score if same_settings(score.get("settings", {}), job.entry.preset) else None
 
 
 def stored_failure(job: Job) -> str | None:
-    """Why the job failed when it was last tried; without the folder of all runs, which says nothing in a table."""
+    """Why the last attempt failed, without the output folder, which is only noise in a table."""
     try:
         return str(read_json(job.failure_file)["reason"]).replace(f"{job.output_dir}/", "")
     except (CheckpointError, KeyError, TypeError):
@@ -127,7 +125,7 @@ def note_failure(job: Job, reason: str) -> None:
 
 
 def is_done(job: Job) -> bool:
-    """Whether there is nothing to train or score; a part of a budget is done once the run has got that far."""
+    """Whether nothing is left to train or score. A fraction of a budget is done when the run has reached it."""
     if stored_score(job) is not None:
         return True
     if job.fraction >= 1 or not same_settings(job.run_dir / "config.yaml", job.entry.preset):
@@ -136,7 +134,8 @@ def is_done(job: Job) -> bool:
 
 
 def train_and_score(job: Job, watch: Callable[[int], bool] = lambda env_steps: True) -> None:
-    """Train, or go on with, one seed, then evaluate its last checkpoint. `watch` sees env steps and may say stop."""
+    """Train or continue one seed, then evaluate its last checkpoint. `watch` receives the env steps and returns False
+    to stop."""
     if is_done(job):
         return
     run_dir = job.run_dir
@@ -145,21 +144,21 @@ def train_and_score(job: Job, watch: Callable[[int], bool] = lambda env_steps: T
     if run_dir.exists() and not same_settings(run_dir / "config.yaml", job.entry.preset):
         set_aside(run_dir)
     seconds = _train(job, watch)
-    job.failure_file.unlink(missing_ok=True)  # of another benchmark that found the run in use
+    job.failure_file.unlink(missing_ok=True)  # left by another benchmark that found the run in use
     if seconds is None:
         return
     from rl_training.runtime.workflows import evaluate_checkpoint
 
     checkpoint = _newest(job, exact=False)
     if checkpoint is None:
-        raise CheckpointError(f"{run_dir}: finished, but no checkpoint of it verifies; move it away to train it anew")
+        raise CheckpointError(f"{run_dir}: finished, but no checkpoint verifies; move the run away to train it again")
     env_steps, end = read_manifest(checkpoint).env_steps, open_run_directory(run_dir).read_info().get("env_steps")
     if end is not None and env_steps < end:
         raise CheckpointError(
-            f"{run_dir}: its last checkpoint, at step {end:,}, is damaged, and one at {env_steps:,} is no score of the "
-            "whole run; move the run away to train it anew"
+            f"{run_dir}: the last checkpoint, at step {end:,}, is damaged, and the one at {env_steps:,} cannot score "
+            "the full run; move the run away to train it again"
         )
-    evaluation = evaluate_checkpoint(checkpoint, episodes=EPISODES, seed=FIRST_SEED)
+    evaluation = evaluate_checkpoint(checkpoint, episodes=SCORE_EPISODES, seed=FIRST_EVAL_SEED)
     score = evaluation.summary() | {
         "env_steps": env_steps,
         "wall_seconds": seconds,
@@ -169,18 +168,18 @@ def train_and_score(job: Job, watch: Callable[[int], bool] = lambda env_steps: T
 
 
 def _train(job: Job, watch: Callable[[int], bool]) -> float | None:
-    """Wall seconds of the finished run; None when only a part of it was wanted."""
+    """Wall-clock seconds of the finished run; None if only a fraction was requested."""
     from rl_training.runtime.workflows import resume, train
 
     run_dir = job.run_dir
     if is_run_directory(run_dir) and run_status(run_dir) == "finished":
         return float(open_run_directory(run_dir).read_info().get("wall_seconds", 0.0))
-    wanted = True
+    keep_going = True
 
     def callback(progress: Progress) -> bool:
-        nonlocal wanted
-        wanted = watch(progress.env_steps)
-        return wanted and (job.fraction >= 1 or progress.env_steps < job.stop)
+        nonlocal keep_going
+        keep_going = watch(progress.env_steps)
+        return keep_going and (job.fraction >= 1 or progress.env_steps < job.stop)
 
     checkpoint = _newest(job, exact=True)
     if checkpoint is None:
@@ -189,14 +188,14 @@ def _train(job: Job, watch: Callable[[int], bool]) -> float | None:
         result = train(job.config, show=False, callback=callback)
     else:
         result = resume(checkpoint, show=False, callback=callback)
-    if result.interrupted and (not wanted or job.fraction >= 1 or result.env_steps < job.stop):
+    if result.interrupted and (not keep_going or job.fraction >= 1 or result.env_steps < job.stop):
         raise Stopped(f"stopped at env step {result.env_steps:,}")
     return None if result.interrupted else result.wall_seconds
 
 
 def _newest(job: Job, *, exact: bool) -> Path | None:
-    """The newest checkpoint that verifies. Only from an exact one does a run go on as if it had never stopped, and
-    tables must not depend on when somebody pressed Ctrl-C."""
+    """The newest checkpoint that verifies. Training continues from exact checkpoints only, so that a table does not
+    depend on when a run was interrupted."""
     for path in list_checkpoints(job.run_dir, "resume"):
         try:
             usable = not verify_checkpoint(path, segments="hash" if exact else "skip")
@@ -205,19 +204,19 @@ def _newest(job: Job, *, exact: bool) -> Path | None:
             stored = read_json(path / "config.json")
         except CheckpointError:
             continue
-        # The run's config.yaml says what the run is meant to be; only the checkpoint knows what it was trained with.
+        # config.yaml may have been edited since; only the checkpoint knows which settings were used.
         if not same_settings(stored, job.entry.preset):
             raise CheckpointError(
-                f"{path}: trained with other settings than the preset of {job.entry.name}; "
-                f"move {job.run_dir} away to train it anew"
+                f"{path}: its settings differ from the preset of {job.entry.name}; "
+                f"move {job.run_dir} away to train it again"
             )
         return path
     return None
 
 
 def _wait_for(run_dir: Path) -> None:
-    """The worker of a killed benchmark lives until it notices that nobody listens: a matter of one rollout. Whoever has
-    the run for longer keeps it: `set_aside` and `resume` ask for its lock."""
+    """Wait for a worker of a killed benchmark, which exits after its rollout. A process that holds the run longer keeps
+    it: `set_aside` and `resume` need its lock."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while is_run_directory(run_dir) and run_status(run_dir) == "running" and time.monotonic() < deadline:
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""Few seeds, honestly: the interquartile mean and its interval (Agarwal et al. 2021, arXiv:2108.13264)."""
+"""Statistics for few seeds: the interquartile mean and its interval (Agarwal et al. 2021, arXiv:2108.13264)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Interval(NamedTuple):
 
 
 def interquartile_mean(scores: ArrayLike) -> float:
-    """Mean of what is left when a quarter of all scores, rounded down, is cut off at each end."""
+    """Mean without the lowest and highest quarter of the scores, each rounded down."""
     return float(_interquartile_means(np.asarray(scores, np.float64).reshape(1, -1))[0])
 
 
@@ -34,27 +34,27 @@ def bootstrap_interval(
 ) -> Interval:
     """Percentile interval of the interquartile mean; `scores` is [runs] of one task or [runs, tasks].
 
-    Stratified: each task's runs are drawn anew, with replacement, among themselves. Seeded, so that the same
-    scores have the same interval.
+    The bootstrap is stratified: runs are resampled with replacement within each task. It is seeded, so equal scores
+    give equal intervals.
     """
     matrix = np.asarray(scores, np.float64)
     matrix = matrix.reshape(-1, 1) if matrix.ndim == 1 else matrix
     runs, tasks = matrix.shape
-    chosen = np.random.default_rng(seed).integers(runs, size=(repetitions, runs, tasks))
-    drawn = np.take_along_axis(matrix[None], chosen, axis=1).reshape(repetitions, -1)
+    rows = np.random.default_rng(seed).integers(runs, size=(repetitions, runs, tasks))
+    samples = np.take_along_axis(matrix[None], rows, axis=1).reshape(repetitions, -1)
     tail = (1 - confidence) / 2
-    low, high = np.quantile(_interquartile_means(drawn), [tail, 1 - tail])
+    low, high = np.quantile(_interquartile_means(samples), [tail, 1 - tail])
     return Interval(float(low), float(high))
 
 
 def standard_error(scores: ArrayLike) -> float:
-    """Of the mean; not a number for a single run."""
+    """Standard error of the mean; NaN for a single run."""
     values = np.asarray(scores, np.float64)
     return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else float("nan")
 
 
 def score_text(value: float | None) -> str:
-    """As tables show it; a dash for what is unknown or not a number."""
+    """Format a score for a table; a dash if it is unknown or not finite."""
     if value is None or not math.isfinite(value):
         return "-"
     return f"{value:.1f}" if abs(value) < 1000 else f"{value:,.0f}"

@@ -1,4 +1,4 @@
-"""From results to a table: what each row's seeds reached, beside its reference, with a verdict."""
+"""Tables: per row, the scores of its seeds, the reference and the verdict."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import io
 import statistics
 from collections.abc import Mapping, Sequence
 
+from rl_training.config.evaluation_protocol import FIRST_EVAL_SEED, SCORE_EPISODES
 from rl_training.text import clean_text
 from rl_training.zoo.comparison import Line, compare
 from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import Entry, Manifest, Row
 from rl_training.zoo.results import Result, Results
-from rl_training.zoo.runs import EPISODES, FIRST_SEED, Score, settings, stop_at
+from rl_training.zoo.runs import Score, settings, stop_at
 from rl_training.zoo.statistics import bootstrap_interval, interquartile_mean, score_text, standard_error
 
 SHARE_OF_SEEDS_AT_FLOOR = 0.8
@@ -23,7 +24,7 @@ COLUMNS = (
     "row", "env steps", "mean ± se", "IQM [95 %]", "median", "worst .. best", "steps to floor", "minutes to floor",
     "area", "floor", "bar", "reference", "min/seed", "verdict",
 )  # fmt: skip
-# What fits on a terminal; the rest is in what `--write` writes.
+# Columns that fit on a terminal; `--write` writes all of them.
 NARROW = ("row", "env steps", "mean ± se", "IQM [95 %]", "steps to floor", "bar", "reference", "min/seed", "verdict")
 CSV_COLUMNS = (
     "name", "algorithm", "environment", "budget", "env_steps", "seeds", "mean", "standard_error", "iqm", "iqm_low",
@@ -40,24 +41,24 @@ def make_table(
 
 
 def _line_of(entry: Entry, results: Results, seeds: int, fraction: float) -> Line:
-    """Whole budgets are scored by 100 episodes; of a part, the last evaluation on the way is all there is."""
+    """A full run is scored over 100 episodes; a fraction of it by the last evaluation during training."""
     stop = stop_at(entry, fraction)
     scores = {seed: _score(result, stop, fraction) for seed, result in results.items()}
     done = {seed for seed, score in scores.items() if score is not None}
-    begun = {seed: curve for seed, result in results.items() if (curve := result.curve.until(stop)).steps.size}
+    started = {seed: curve for seed, result in results.items() if (curve := result.curve.until(stop)).steps.size}
     failed = {seed: result.failure for seed, result in results.items() if result.failure is not None}
     failures = {seed: why for seed, why in failed.items() if seed not in done}
-    under_way = [curve for seed, curve in begun.items() if seed not in done and seed not in failures]
-    curves = [curve for seed, curve in begun.items() if seed in done]
+    under_way = [curve for seed, curve in started.items() if seed not in done and seed not in failures]
+    curves = [curve for seed, curve in started.items() if seed in done]
     in_order = [scores.get(seed) for seed in range(seeds)]
-    line = summarise(entry, in_order, curves, failures, _progress(under_way, stop))
+    line = summarize(entry, in_order, curves, failures, _progress(under_way, stop))
     if fraction < 1 and "median" in line:
         line["verdict"] = f"at {fraction:.0%} of the budget"
-    return line | compare(entry, begun, seeds)
+    return line | compare(entry, started, seeds)
 
 
 def _progress(under_way: Sequence[Curve], stop: int) -> str:
-    """How far the runs have got that are neither done nor failed: up to their last evaluations."""
+    """How far the unfinished runs are, by their last evaluations."""
     if not under_way:
         return ""
     low, high = (f"{end(curve.steps[-1] for curve in under_way):,.0f}" for end in (min, max))
@@ -78,7 +79,7 @@ def _score(result: Result, stop: int, fraction: float) -> Score | None:
 
 
 def passes(row: Row, returns: Sequence[float]) -> bool:
-    """At least four in five seeds at the floor, and the median at the bar; a control: every seed below its ceiling."""
+    """At least 4 of 5 seeds reach the floor and the median the bar; for a control, no seed exceeds its limit."""
     if row.must_stay_below is not None:
         return max(returns) <= row.must_stay_below
     assert row.floor is not None and row.bar is not None
@@ -87,23 +88,23 @@ def passes(row: Row, returns: Sequence[float]) -> bool:
 
 
 def verdict_on(row: Row, returns: Sequence[float]) -> str:
-    """The rule asks for five seeds; what fewer say is no more than a beginning, and is marked as such."""
+    """The rule needs five seeds; the verdict of fewer seeds says so."""
     verdict = "pass" if passes(row, returns) else "MISS"
     few = len(returns) < SEEDS_OF_THE_RULE
     return f"{verdict} ({len(returns)} of {SEEDS_OF_THE_RULE} seeds)" if few else verdict
 
 
-def summarise(
+def summarize(
     entry: Entry,
     scores: Sequence[Score | None],
     curves: Sequence[Curve],
     failures: dict[int, str] | None = None,
     progress: str = "",
 ) -> Line:
-    """A line of the table: the target, what the seeds reached, and the verdict; `progress` is of those not done."""
+    """A line of the table: target, scores of the seeds and verdict. `progress` describes the unfinished seeds."""
     present = [score for score in scores if score is not None]
     returns = [float(score["mean_return"]) for score in present]
-    about = entry.row.model_dump(exclude={"name", "long"}) | {
+    facts = entry.row.model_dump(exclude={"name", "long"}) | {
         "name": entry.name,
         "algorithm": entry.algorithm,
         "environment": entry.environment,
@@ -115,10 +116,10 @@ def summarise(
         verdict = f"{len(present)} of {len(scores)} seeds{progress}"
         for seed, why in (failures or {}).items():
             verdict += f"; seed {seed} failed: {why}"
-        return about | {"verdict": clean_text(verdict, LONGEST_VERDICT)}
+        return facts | {"verdict": clean_text(verdict, LONGEST_VERDICT)}
     interval = bootstrap_interval(returns)
     return (
-        about
+        facts
         | {
             "verdict": verdict_on(entry.row, returns),
             "mean": statistics.fmean(returns),
@@ -138,18 +139,18 @@ def summarise(
 
 
 def _time_to_floor(threshold: float | None, curves: Sequence[Curve]) -> Line:
-    """Median over the seeds that got there of the first evaluation at the floor, in env steps and minutes."""
-    reached = [] if threshold is None else [(curve, curve.first_at(threshold)) for curve in curves]
-    found = [(curve.steps[index], curve.seconds[index] / 60) for curve, index in reached if index is not None]
+    """Env steps and minutes of the first evaluation at the floor: median over the seeds that reached it."""
+    firsts = [] if threshold is None else [(curve, curve.first_at(threshold)) for curve in curves]
+    reached = [(curve.steps[index], curve.seconds[index] / 60) for curve, index in firsts if index is not None]
     return {
-        "steps_to_floor": statistics.median(float(steps) for steps, _ in found) if found else None,
-        "minutes_to_floor": round(statistics.median(float(minutes) for _, minutes in found), 2) if found else None,
-        "seeds_that_reached_floor_in_training": len(found) if curves else None,
+        "steps_to_floor": statistics.median(float(steps) for steps, _ in reached) if reached else None,
+        "minutes_to_floor": round(statistics.median(float(minutes) for _, minutes in reached), 2) if reached else None,
+        "seeds_that_reached_floor_in_training": len(reached) if curves else None,
     }
 
 
 def cells(line: Line) -> list[str]:
-    """A line as text, in the order of `COLUMNS`."""
+    """The cells of a line as text, in the order of `COLUMNS`."""
     bars = [_short(line["floor"]), _short(line["bar"])]
     if line["must_stay_below"] is not None:
         bars = ["-", f"stay <= {_short(line['must_stay_below'])}"]
@@ -177,7 +178,7 @@ def cells(line: Line) -> list[str]:
 
 
 def _so_far(scores: Sequence[float]) -> list[str]:
-    """Mean, IQM, median and range where seeds are missing: no more than a look at those that are done."""
+    """Mean, IQM, median and range if seeds are missing: only mean and range of the finished ones."""
     if not scores:
         return [""] * 4
     mean = f"{score_text(statistics.fmean(scores))} ± {score_text(standard_error(scores))}"
@@ -185,13 +186,13 @@ def _so_far(scores: Sequence[float]) -> list[str]:
 
 
 def _iqm(line: Line) -> str:
-    """One seed has no interval."""
+    """The interval is omitted for a single seed."""
     text = score_text(line["iqm"])
     return text if line["seeds"] == 1 else f"{text} [{score_text(line['iqm_low'])}, {score_text(line['iqm_high'])}]"
 
 
 def _steps_to_floor(line: Line) -> str:
-    """With the number of seeds where not all of them got there."""
+    """With the number of seeds if not all of them reached the floor."""
     if line["steps_to_floor"] is None:
         return "-"
     reached, seeds = line["seeds_that_reached_floor_in_training"], line["seeds"]
@@ -204,8 +205,8 @@ def seeds_text(seeds: int) -> str:
 
 def scoring(seeds: int, fraction: float = 1.0) -> str:
     if fraction < 1:
-        return f"{seeds_text(seeds)}, the first {fraction:.0%} of each budget; scores are the last evaluation by then."
-    return f"{seeds_text(seeds)}, {EPISODES} deterministic episodes each, reset seeds from {FIRST_SEED}."
+        return f"{seeds_text(seeds)}, the first {fraction:.0%} of each budget; scores are the last evaluations."
+    return f"{seeds_text(seeds)}, {SCORE_EPISODES} deterministic episodes each, reset seeds from {FIRST_EVAL_SEED}."
 
 
 def markdown(table: Sequence[Line], seeds: int, fraction: float = 1.0) -> str:

@@ -1,4 +1,4 @@
-"""What a preset's agents score before any training: the mark that a band has to tell learning from."""
+"""The score of a preset's agents before training, which a band must distinguish from learning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AGENTS, EPISODES = 5, 5
 
 
 def untrained_return(preset: TrainConfig) -> float:
-    """The median of a few agents with other first weights: some of them are lucky, and balance a pole for long."""
+    """The median over a few random initializations: some of them balance a pole for long by luck."""
     env = make_env(preset.env_id, preset.evaluation_kwargs)
     spaces = Spaces(env.observation_space, env.action_space)
     env.close()

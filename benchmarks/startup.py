@@ -1,4 +1,4 @@
-"""What a run costs before it is at full speed, and whether compiling pays in a short one."""
+"""The time until a run reaches full speed, and whether compilation pays off in a short run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHORT_PRESETS = ("ppo/cartpole", "a2c/cartpole", "dqn/cartpole")
 
 
 def cold_start(names: list[str], seconds: float) -> list[str]:
-    """From the command to the first sign of life, median of five."""
+    """Seconds from the command to its first output, median of five."""
 
     def median_of(action: Callable[[], float]) -> float:
         return sorted(action() for _ in range(5))[2]
@@ -41,7 +41,7 @@ def cold_start(names: list[str], seconds: float) -> list[str]:
             try:
                 while not _has_text(folder):
                     if process.poll() is not None:
-                        raise SystemExit(f"{' '.join(command)} stopped before its first update: see its message above")
+                        raise SystemExit(f"{' '.join(command)} stopped before its first update; see its message above")
                     time.sleep(0.02)
                 return time.perf_counter() - started
             finally:
@@ -54,7 +54,7 @@ def cold_start(names: list[str], seconds: float) -> list[str]:
         "| | seconds | bar |",
         "| --- | --- | --- |",
         f"| `rl-training --help` | {median_of(help_text):.2f} | 0.5 |",
-        f"| `rl-training train ppo/cartpole`, to the metrics of its first update | {median_of(first_update):.2f} | 5 |",
+        f"| `rl-training train ppo/cartpole`, until its first update is logged | {median_of(first_update):.2f} | 5 |",
     ]
 
 
@@ -63,14 +63,14 @@ def _has_text(folder: str) -> bool:
 
 
 def warm_up(names: list[str], seconds: float) -> list[str]:
-    """What the windows of the comparison leave out: imports, envs, the first random steps, compiling."""
+    """Time that the comparison excludes: imports, envs, the first random steps, compilation."""
     lines = [
         "## Warm-up",
         "",
-        "Seconds from the start of the process to its first updates, one run each; ours compiles",
+        "Seconds from the start of the process to its first updates, one run each. Ours compiles in the first run",
     ]
-    lines += ["for the first time, and again with what was compiled still on disk.", ""]
-    lines += ["| work | ours, first time | ours, again | peer |", "| --- | --- | --- | --- |"]
+    lines += ["and finds the compiled code on disk in the second.", ""]
+    lines += ["| workload | ours, first run | ours, second run | peer |", "| --- | --- | --- | --- |"]
     for name in own_works(names):
         work = WORKS[name]
         with tempfile.TemporaryDirectory() as cache:
@@ -101,27 +101,30 @@ def short_runs(
     pairs: int = SHORT_PAIRS,
     presets: tuple[str, ...] = SHORT_PRESETS,
 ) -> list[str]:
-    """`compile: auto` against `off`, each from the start of its process to its end, nothing compiled before."""
-    lines = ["## Compiling in a short run", ""]
-    lines += [f"Seconds of a whole run of {steps:,} env steps on CartPole, start to end, with one evaluation; median"]
-    lines += [f"(worst .. best) of {pairs}, by turns, nothing compiled before. `auto` compiles where a run plans"]
-    lines += [f"{PAYS_FROM_STEPS:,} gradient steps or more; where it does not, both columns are the same work.", ""]
+    """Compare `compile: auto` with `off`, from the start of the process to its end, with an empty compilation cache."""
+    lines = ["## Compilation in short runs", ""]
+    lines += [
+        f"Seconds of a full run of {steps:,} env steps on CartPole, with one evaluation: median (worst .. best) of"
+    ]
+    lines += [f"{pairs} alternating runs, with an empty compilation cache. `auto` compiles if a run has"]
+    lines += [f"{PAYS_FROM_STEPS:,} gradient steps or more; otherwise both columns measure the same work.", ""]
     lines += ["| preset | auto is | auto | off | auto/off |", "| --- | --- | --- | --- | --- |"]
     for preset in presets:
-        took: dict[str, list[float]] = {"auto": [], "off": []}
+        seconds_by: dict[str, list[float]] = {"auto": [], "off": []}
         for pair in range(pairs):
             for setting in ("auto", "off") if pair % 2 == 0 else ("off", "auto"):
                 resolved, elapsed = _whole_run(preset, setting, steps)
-                took[setting].append(elapsed)
+                seconds_by[setting].append(elapsed)
                 if setting == "auto":
                     chosen = resolved
-        ratio = statistics.median(took["auto"]) / statistics.median(took["off"])
-        lines.append(f"| {preset} | {chosen} | {_spread(took['auto'])} | {_spread(took['off'])} | {ratio:.2f} |")
+        ratio = statistics.median(seconds_by["auto"]) / statistics.median(seconds_by["off"])
+        spreads = f"{_spread(seconds_by['auto'])} | {_spread(seconds_by['off'])}"
+        lines.append(f"| {preset} | {chosen} | {spreads} | {ratio:.2f} |")
     return lines
 
 
 def _whole_run(preset: str, setting: str, steps: int) -> tuple[str, float]:
-    """What `compile` was resolved to, and the seconds of the command."""
+    """The resolved value of `compile`, and the seconds of the command."""
     with tempfile.TemporaryDirectory() as folder:
         changes: dict[str, Any] = {"compile": setting, "total_timesteps": steps, "eval_every": 0, "output_dir": folder}
         settings = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]

@@ -1,4 +1,4 @@
-"""What checkpoints cost: how long training waits for them, at the cadence that the presets have."""
+"""The cost of checkpoints: how long training waits for them, at the cadence of the presets."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from unittest import mock
 from rl_training.config.loading import load_config
 from rl_training.runtime import session, workflows
 
-# Env steps to run: two or three checkpoints. The quickest of each kind of run, where a checkpoint weighs most.
+# Env steps, for two or three checkpoints. These are the fastest presets, where a checkpoint matters most.
 CADENCES = {"ppo/cartpole": 60_000, "a2c/cartpole": 200_000, "dqn/cartpole": 20_000, "sac/pendulum": 10_000}
 
 
 @dataclass(frozen=True)
 class Cost:
     every: int  # env steps between checkpoints
-    seconds: list[float]  # that training waited for each
-    share: float  # of the wall time between the first step and the last
+    seconds: list[float]  # per checkpoint
+    share: float  # of the wall-clock time between the first and the last step
 
     @property
     def median(self) -> float:
@@ -29,7 +29,7 @@ class Cost:
 
 
 def saving_cost(preset: str, steps: int | None = None) -> Cost:
-    """Train `steps` env steps of a preset, evaluations aside, and time its saves, with all that belongs to them."""
+    """Train `steps` env steps of a preset without evaluations, and time its saves."""
     waited: list[float] = []
     plain: Callable[..., None] = session.Session._save
     started = 0.0
@@ -41,7 +41,7 @@ def saving_cost(preset: str, steps: int | None = None) -> Cost:
         if started:
             waited.append(time.perf_counter() - before)
         else:
-            started = time.perf_counter()  # the first one is at step 0, before there is anything to compare with
+            started = time.perf_counter()  # the first save is at step 0, before training
 
     ended = 0.0
 
@@ -58,13 +58,18 @@ def saving_cost(preset: str, steps: int | None = None) -> Cost:
         }
         config = load_config(preset, changes)
         workflows.train(config, callback=keep_time, show=False)
-    assert waited, f"{preset}: {changes['total_timesteps']} steps hold no checkpoint"
+    assert waited, f"{preset}: no checkpoint within {changes['total_timesteps']} steps"
     return Cost(config.checkpoint_every, waited, sum(waited) / (ended - started))
 
 
 def saving(names: list[str], seconds: float) -> list[str]:
-    lines = ["## What checkpoints cost", "", "Time that training waits for them, at the cadence of each preset.", ""]
-    lines += ["| preset | a checkpoint every | milliseconds each | share of the time | bar |"]
+    lines = [
+        "## Cost of checkpoints",
+        "",
+        "Time that training waits for checkpoints, at the cadence of each preset.",
+        "",
+    ]
+    lines += ["| preset | checkpoint every | milliseconds each | share of time | bar |"]
     lines += ["| --- | --- | --- | --- | --- |"]
     for preset in CADENCES:
         cost = saving_cost(preset)

@@ -1,0 +1,81 @@
+"""`rl-training train`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rl_training.command_line import output
+from rl_training.command_line.options import Config, Json, Quiet, TotalTimesteps
+from rl_training.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_training.config.train_config import TrainConfig
+
+
+def train(
+    config: Config = None,
+    config_option: Annotated[
+        str | None, typer.Option("--config", metavar="CONFIG", help="Same as the CONFIG argument.", show_default=False)
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Override a setting, such as gamma=0.9. Repeatable.", show_default=False
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the run.", show_default=False)] = None,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", metavar="0,1,2", help="Train one run per seed.", show_default=False)
+    ] = None,
+    output_dir: Annotated[
+        str | None, typer.Option("--output-dir", help="Folder for new run directories.", show_default=False)
+    ] = None,
+    total_timesteps: TotalTimesteps = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train an agent in a new run directory."""
+    sources = [source for source in (config, config_option) if source is not None]
+    if len(sources) != 1:
+        problem = (
+            "given twice, pass it once" if sources else "missing, pass a preset such as ppo/cartpole or a YAML file"
+        )
+        raise ConfigError(f"CONFIG: {problem} (`rl-training list configs` shows the presets)")
+    changes = {"seed": seed, "output_dir": output_dir, "total_timesteps": total_timesteps}
+    configs = _load_configs(sources[0], overrides or [], changes, seeds)
+
+    from rl_training.runtime import stop_signals, workflows
+
+    stop_signals.exit_when_stuck()
+    results = []
+    for each in configs:
+        with output.stdout_reserved(as_json):
+            result = workflows.train(each, show=False if quiet else None)
+        output.report_result(result, as_json)
+        results.append(result)
+    if len(results) > 1 and not as_json:
+        output.show_seeds(results)
+
+
+def _load_configs(
+    source: str, overrides: Sequence[str], changes: dict[str, Any], seeds: str | None
+) -> list[TrainConfig]:
+    """One config per seed. All of them are validated before the first run starts and before torch is imported."""
+    from rl_training.config.loading import load_config
+
+    # As a mapping, not as key=value text: the value of an option is literal, not YAML.
+    options = {key: value for key, value in changes.items() if value is not None}
+    if seeds is None:
+        return [load_config(source, overrides, options)]
+    if changes["seed"] is not None:
+        raise ConfigError("seeds: pass either --seed or --seeds, not both")
+    try:
+        numbers = [int(word) for word in seeds.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or len(set(numbers)) != len(numbers):
+        raise ConfigError(f"seeds: {seeds!r} is not valid, expected distinct integers such as 0,1,2")
+    return [load_config(source, overrides, {**options, "seed": number}) for number in numbers]

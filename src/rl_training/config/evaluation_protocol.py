@@ -1,0 +1,6 @@
+"""How agents are scored: constants that training, the command line and the zoo share. Imports nothing."""
+
+from __future__ import annotations
+
+FIRST_EVAL_SEED = 10_000  # episode i is reset with this seed + i, far from the seeds of training
+SCORE_EPISODES = 100  # per seed, for the tables of the zoo
