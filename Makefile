@@ -37,8 +37,9 @@ demo: setup ## train PPO to a solved CartPole, evaluate it, write demo.gif
 	$(BIN)/rl-training eval latest --episodes 20
 	$(BIN)/rl-training play latest --gif demo.gif
 
-lint: setup ## ruff and mypy
+lint: setup ## ruff (rules and format) and strict mypy
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 format: setup ## fix what ruff can fix, and format the code

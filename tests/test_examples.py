@@ -5,15 +5,17 @@ from __future__ import annotations
 import ast
 import re
 import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from rl_training.api import algorithms
+from rl_training.config.algorithm_table import ALGORITHMS
 from tiny_runs import ROOT
 
-TEACHING = ["own_env", "callback", "resume", "evaluate_and_record", "compare_seeds"]
-LONGEST = 75  # lines: an example is read in one sitting
+TEACHING = ["own_env", "own_algorithm", "callback", "resume", "evaluate_and_record", "compare_seeds"]
+LONGEST = 85  # lines: an example is read in one sitting
 
 
 Run = Callable[[str], list[str]]
@@ -37,7 +39,7 @@ def test_an_example_is_short_and_says_how_to_run_it(name: str) -> None:
     assert 30 <= len(text.splitlines()) <= LONGEST
     explanation = ast.get_docstring(ast.parse(text))
     assert explanation is not None and f"python examples/{name}.py" in explanation
-    assert text.count("    # ") >= 2, "a learner needs comments"
+    assert text.count("# ") >= 2, "a learner needs comments"
 
 
 def test_own_env_is_learned(run: Run) -> None:
@@ -46,6 +48,23 @@ def test_own_env_is_learned(run: Run) -> None:
     assert mean_return > 0.3, "walking straight to the end pays 0.4 to 0.7"
     path = [int(position) for position in second.partition(": ")[2].split()]
     assert path == list(range(path[0], 8))
+
+
+@pytest.fixture
+def own_algorithm_forgotten() -> Iterator[None]:
+    """An algorithm that an example registers must not reach the tests over all algorithms."""
+    yield
+    ALGORITHMS.pop("repeat", None)
+    algorithms._CLASSES.pop("repeat", None)
+
+
+@pytest.mark.usefixtures("own_algorithm_forgotten")
+def test_own_algorithm_learns_and_is_loaded_by_its_name(run: Run, tmp_path: Path) -> None:
+    before, after, loaded = run("own_algorithm")
+    assert float(after.split()[1]) > float(before.split()[1]) + 100
+    assert loaded.startswith("Repeat('CartPole-v1', seed=0, env_steps=")
+    metrics = (tmp_path / "runs" / "repeat-CartPole-v1-seed0" / "metrics.jsonl").read_text()
+    assert '"worked": ' in metrics
 
 
 def test_callback_prints_and_stops_at_its_target(run: Run) -> None:

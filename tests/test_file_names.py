@@ -20,3 +20,9 @@ def test_no_two_files_have_one_name() -> None:
 def test_no_file_repeats_the_name_of_its_folder() -> None:
     """`storage/storage.py` would say nothing that `storage/` does not."""
     assert [str(p.relative_to(PACKAGE)) for p in MODULES.values() if p.stem == p.parent.name] == []
+
+
+def test_files_are_named_after_nouns() -> None:
+    """A gerund names an activity, and an activity has no end: `saving.py` could hold anything about saving."""
+    nouns = {"q_learning", "loading"}
+    assert {path.stem for path in MODULES.values() if path.stem.endswith("ing")} <= nouns

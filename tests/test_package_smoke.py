@@ -178,6 +178,12 @@ def test_installed_zoo_lists_its_manifests_and_bands_far_from_the_checkout(insta
     assert run(installed.python, "-c", program, cwd=installed.elsewhere).strip() == "True"
 
 
+def test_installed_program_trains_far_from_the_checkout(installed: Installed) -> None:
+    words = ("train", "ppo/cartpole", "--total-timesteps", "512", "--quiet", "--json")
+    report = json.loads(run(installed.command, *words, cwd=installed.elsewhere))
+    assert report["env_steps"] == 512 and (installed.elsewhere / report["checkpoint"] / "manifest.json").is_file()
+
+
 def test_version_is_written_in_one_place(installed: Installed) -> None:
     version = expected_version()
     program = (

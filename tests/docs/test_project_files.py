@@ -110,6 +110,17 @@ def test_make_targets_are_phony_and_explained() -> None:
     assert set(re.findall(r"^([a-z-]+):.*## \S", text, re.MULTILINE)) == phony
 
 
+def test_lint_checks_rules_format_and_strict_types() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    recipe = text.partition("\nlint: ")[2].partition("\n\n")[0]
+    commands = [line.partition(")/")[2] for line in recipe.splitlines()[1:]]
+    assert commands == ["ruff check .", "ruff format --check .", "mypy"]
+    mypy = project()["tool"]["mypy"]
+    assert mypy["strict"] is True and mypy["files"] == ["src"]
+    weaker = [name for name, value in mypy.items() if name.startswith(("disallow", "warn", "check", "no_", "extra"))]
+    assert weaker == [], "strict sets all of these"
+
+
 # --- hooks and packaging ----------------------------------------------------------------------------------------------
 
 
