@@ -61,7 +61,8 @@ class _Loader(yaml.SafeLoader):
         self.depth = 0
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
-        event: Any = self.peek_event()
+        peek_event: Any = self.peek_event  # PyYAML does not declare its types
+        event = peek_event()
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise _Problem("anchors and aliases (& and *) are not allowed", event.start_mark)
         if getattr(event, "tag", None) is not None:

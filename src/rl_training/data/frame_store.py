@@ -95,7 +95,8 @@ class FrameStore(ObservationStore):
 
     def _stacks(self, envs: np.ndarray, newest: np.ndarray) -> np.ndarray:
         """The stacks [B, stack, ...] that end in the frames `newest` of `envs`."""
-        return self._frames[envs[:, None], (newest[:, None] + self._offsets) % self.places]
+        stacks: np.ndarray = self._frames[envs[:, None], (newest[:, None] + self._offsets) % self.places]
+        return stacks
 
     def read(self, indices: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         envs, shape = indices % self._num_envs, (len(indices), *self._observation_shape)

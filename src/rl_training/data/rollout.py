@@ -37,7 +37,8 @@ class Rollout:
     @property
     def ends(self) -> np.ndarray:
         """Where an episode stops, for either reason: no trace may run across."""
-        return self.terminated | self.truncated
+        ends: np.ndarray = self.terminated | self.truncated
+        return ends
 
     def discounts(self, gamma: float) -> np.ndarray:
         """gamma, or 0 after termination. Truncation keeps it: the world went on, only we stopped watching."""

@@ -86,7 +86,8 @@ class DiagonalGaussian:
     def log_prob(self, parameters: Tensor, actions: Tensor) -> Tensor:
         mean, log_std = parameters.split(self.size, -1)
         scaled = (actions - mean) * (-log_std).exp()
-        return (-0.5 * scaled.square() - log_std - LOG_SQRT_2PI).sum(-1)
+        log_probs: Tensor = (-0.5 * scaled.square() - log_std - LOG_SQRT_2PI).sum(-1)
+        return log_probs
 
     def entropy(self, parameters: Tensor) -> Tensor:
         log_std = parameters[:, self.size :]
@@ -98,7 +99,8 @@ class DiagonalGaussian:
         new_mean, new_log_std = new.split(self.size, -1)
         ratio = (2 * (old_log_std - new_log_std)).exp()
         distance = (old_mean - new_mean).square() * (-2 * new_log_std).exp()
-        return (new_log_std - old_log_std + 0.5 * (ratio + distance - 1)).sum(-1)
+        divergence: Tensor = (new_log_std - old_log_std + 0.5 * (ratio + distance - 1)).sum(-1)
+        return divergence
 
     def sample(self, parameters: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         mean, log_std = parameters[:, : self.size], parameters[:, self.size :]

@@ -69,7 +69,8 @@ def numpy_forward(network: nn.Sequential) -> NumpyForward:
 
 
 def _relu(x: np.ndarray, out: np.ndarray) -> np.ndarray:
-    return np.maximum(x, 0, out=out)
+    np.maximum(x, 0, out=out)
+    return out
 
 
 class ActingForward:

@@ -47,7 +47,8 @@ class MLPActorCritic(PolicyModel):
         return actions, {"log_probs": log_probs, "values": outputs[:, -1]}
 
     def value(self, obs: Tensor) -> Tensor:
-        return self.critic(self._normalized(obs) if self.critic_encodes else self._input(obs)).squeeze(-1)
+        values: Tensor = self.critic(self._normalized(obs) if self.critic_encodes else self._input(obs)).squeeze(-1)
+        return values
 
     def value_numpy(self, obs: np.ndarray) -> np.ndarray:
         if self.critic_encodes:

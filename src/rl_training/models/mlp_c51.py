@@ -32,7 +32,8 @@ class MLPC51Network(NormalizingModel):
         self._acting_value: ActingForward | None = None
 
     def _input(self, obs: Tensor) -> Tensor:
-        return self.encoder(self._normalized(obs))
+        features: Tensor = self.encoder(self._normalized(obs))
+        return features
 
     def forward(self, obs: Tensor) -> Tensor:
         return self.distribution_logits(obs)
@@ -40,10 +41,11 @@ class MLPC51Network(NormalizingModel):
     def distribution_logits(self, obs: Tensor) -> Tensor:
         """Logits [B, actions, atoms]."""
         inputs = self._input(obs)
-        advantage = self.advantage(inputs).unflatten(1, (self.num_actions, self.num_atoms))
+        advantage: Tensor = self.advantage(inputs).unflatten(1, (self.num_actions, self.num_atoms))
         if self.state_value is None:
             return advantage
-        return self.state_value(inputs)[:, None] + advantage - advantage.mean(1, keepdim=True)
+        state_value: Tensor = self.state_value(inputs)
+        return state_value[:, None] + advantage - advantage.mean(1, keepdim=True)
 
     def q_values(self, obs: Tensor) -> Tensor:
         """Expected returns [B, actions]."""
@@ -51,7 +53,8 @@ class MLPC51Network(NormalizingModel):
 
     def greedy_actions(self, obs: np.ndarray) -> np.ndarray:
         """The action with the largest expected return in each row."""
-        return self.q_values_numpy(obs).argmax(1)
+        actions: np.ndarray = self.q_values_numpy(obs).argmax(1)
+        return actions
 
     def q_values_numpy(self, obs: np.ndarray) -> np.ndarray:
         """`q_values` for acting: NumPy in and out, no autograd.

@@ -34,7 +34,8 @@ class ContinuousActorCritic(NormalizingModel):
 
     def q_value(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Values of the first critic [B]."""
-        return self.critics[0](torch.cat([self._normalized(obs), actions], -1)).squeeze(-1)
+        values: Tensor = self.critics[0](torch.cat([self._normalized(obs), actions], -1)).squeeze(-1)
+        return values
 
     def policy_outputs_numpy(self, obs: np.ndarray) -> np.ndarray:
         """Outputs of the policy network for acting: NumPy in and out, no autograd."""
@@ -51,7 +52,8 @@ class MLPDeterministicActorCritic(ContinuousActorCritic):
 
     def actor(self, obs: Tensor) -> Tensor:
         """Deterministic actions [B, A] in [-1, 1]."""
-        return self.policy_network(self._normalized(obs))
+        actions: Tensor = self.policy_network(self._normalized(obs))
+        return actions
 
     def act(self, obs: np.ndarray) -> np.ndarray:
         return self.policy_outputs_numpy(obs)
@@ -76,8 +78,9 @@ class MLPSquashedGaussianActorCritic(ContinuousActorCritic):
     def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
         """Sampled actions, or tanh of the mean if `rng` is None."""
         outputs = self.policy_outputs_numpy(obs)
-        mean = outputs[:, : self.action_dim]
-        if rng is None:
-            return np.tanh(mean)
-        log_std = np.clip(outputs[:, self.action_dim :], LOG_STD_MIN, LOG_STD_MAX)
-        return np.tanh(mean + np.exp(log_std) * rng.standard_normal(mean.shape, dtype=np.float32))
+        chosen = outputs[:, : self.action_dim]
+        if rng is not None:
+            log_std = np.clip(outputs[:, self.action_dim :], LOG_STD_MIN, LOG_STD_MAX)
+            chosen = chosen + np.exp(log_std) * rng.standard_normal(chosen.shape, dtype=np.float32)
+        actions: np.ndarray = np.tanh(chosen)
+        return actions

@@ -31,7 +31,8 @@ class MLPD4PGModel(NormalizingModel):
 
     def actor(self, obs: Tensor) -> Tensor:
         """Deterministic actions [B, A]."""
-        return self.policy_network(self._normalized(obs))
+        actions: Tensor = self.policy_network(self._normalized(obs))
+        return actions
 
     def act(self, obs: np.ndarray) -> np.ndarray:
         """`actor` for acting: NumPy in and out, no autograd."""
@@ -49,7 +50,8 @@ class MLPD4PGModel(NormalizingModel):
 
     def distribution_logits(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Logits [B, atoms]."""
-        return self.critic(torch.cat([self._normalized(obs), actions], -1))
+        logits: Tensor = self.critic(torch.cat([self._normalized(obs), actions], -1))
+        return logits
 
     def q_values(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Expected returns [B]."""

@@ -36,8 +36,9 @@ class MLPMPOModel(ContinuousActorCritic):
     def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
         """Sampled actions clipped to the bounds, or the mean if `rng` is None."""
         outputs = self.policy_outputs_numpy(obs)
-        mean = np.tanh(outputs[:, : self.action_dim])
+        mean: np.ndarray = np.tanh(outputs[:, : self.action_dim])
         if rng is None:
             return mean
         log_std = np.clip(outputs[:, self.action_dim :] + np.float32(self.initial_log_std), LOG_STD_MIN, LOG_STD_MAX)
-        return np.clip(mean + np.exp(log_std) * rng.standard_normal(mean.shape, dtype=np.float32), -1.0, 1.0)
+        actions: np.ndarray = mean + np.exp(log_std) * rng.standard_normal(mean.shape, dtype=np.float32)
+        return actions.clip(-1.0, 1.0)

@@ -68,7 +68,8 @@ class MLPNAFModel(NormalizingModel):
         return self._acting(obs)
 
     def act(self, obs: np.ndarray) -> np.ndarray:
-        return np.tanh(self._outputs_numpy(obs)[:, : self.action_dim])
+        actions: np.ndarray = np.tanh(self._outputs_numpy(obs)[:, : self.action_dim])
+        return actions
 
     def act_with_factor(self, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """mu(s) [N, A] and L(s) [N, A, A], for noise with the covariance (L L^T)^-1."""

@@ -31,7 +31,8 @@ class MLPPPGModel(PolicyModel):
         return nn.Sequential(*self.trunk, self.policy_head)
 
     def value(self, obs: Tensor) -> Tensor:
-        return self.value_head(self.trunk(self._input(obs)).detach()).squeeze(-1)
+        values: Tensor = self.value_head(self.trunk(self._input(obs)).detach()).squeeze(-1)
+        return values
 
     def evaluate_actions(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         features = self.trunk(self._input(obs))

@@ -28,7 +28,8 @@ class MLPQNetwork(NormalizingModel):
         self._acting: ActingForward | None = None
 
     def _input(self, obs: Tensor) -> Tensor:
-        return self.encoder(self._normalized(obs))
+        features: Tensor = self.encoder(self._normalized(obs))
+        return features
 
     def forward(self, obs: Tensor) -> Tensor:
         return self.q_values(obs)
@@ -36,10 +37,11 @@ class MLPQNetwork(NormalizingModel):
     def q_values(self, obs: Tensor) -> Tensor:
         """Q(s, .) [B, actions]."""
         inputs = self._input(obs)
-        advantage = self.advantage(inputs)
+        advantage: Tensor = self.advantage(inputs)
         if self.state_value is None:
             return advantage
-        return self.state_value(inputs) + advantage - advantage.mean(1, keepdim=True)
+        state_value: Tensor = self.state_value(inputs)
+        return state_value + advantage - advantage.mean(1, keepdim=True)
 
     def advantage_numpy(self, obs: np.ndarray) -> np.ndarray:
         """`advantage` for acting: NumPy in and out, no autograd."""
@@ -49,4 +51,5 @@ class MLPQNetwork(NormalizingModel):
 
     def greedy_actions(self, obs: np.ndarray) -> np.ndarray:
         """The action with the largest Q in each row. The dueling value is the same for all actions and not needed."""
-        return self.advantage_numpy(obs).argmax(1)
+        actions: np.ndarray = self.advantage_numpy(obs).argmax(1)
+        return actions

@@ -43,7 +43,10 @@ class ObservationNormalizer(nn.Module):
 
     def numpy(self, obs: np.ndarray) -> np.ndarray:
         """`forward` for acting: NumPy in and out."""
-        return np.clip((obs - self.shift.cpu().numpy()) * self.scale.cpu().numpy(), -self.clip, self.clip)
+        normalized: np.ndarray = np.clip(
+            (obs - self.shift.cpu().numpy()) * self.scale.cpu().numpy(), -self.clip, self.clip
+        )
+        return normalized
 
     def update(self, obs: np.ndarray) -> None:
         """Merge a batch [B, ...] into the moments (parallel variance, Chan et al.)."""

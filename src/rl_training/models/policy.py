@@ -60,7 +60,8 @@ class PolicyModel(NormalizingModel):
 
     def _input(self, obs: Tensor) -> Tensor:
         """Features [B, input_size]: the observations, normalized and encoded."""
-        return self.encoder(self._normalized(obs))
+        features: Tensor = self.encoder(self._normalized(obs))
+        return features
 
     def _with_log_std(self, outputs: Tensor) -> Tensor:
         return outputs if self.log_std is None else torch.cat([outputs, self.log_std.expand_as(outputs)], -1)

@@ -10,13 +10,13 @@ from pathlib import Path
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.storage.durable_files import atomic_write_text, read_json
 from rl_training.telemetry.metric_lines import clean_line
-from rl_training.zoo.comparison import comparison_section
+from rl_training.zoo.comparison import Line, comparison_section
 from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import Entry, Manifest, list_manifests
 from rl_training.zoo.plots import plot_environment, plot_overview
 from rl_training.zoo.results import Results, save_results
 from rl_training.zoo.runs import same_settings, stop_at
-from rl_training.zoo.table import Line, csv_text, markdown, protocols_text, seeds_text
+from rl_training.zoo.table import csv_text, markdown, protocols_text, seeds_text
 
 RESULTS_FOLDER = "results"  # folder next to the page
 

@@ -15,9 +15,8 @@ from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime.loops import Progress
-from rl_training.runtime.run_saver import free_name
 from rl_training.storage.checkpoints import list_checkpoints, read_manifest, verify_checkpoint
-from rl_training.storage.durable_files import atomic_write_text, read_json
+from rl_training.storage.durable_files import atomic_write_text, free_name, read_json
 from rl_training.storage.run_directory import RunDirectory, is_run_directory, open_run_directory, run_status
 from rl_training.zoo.manifest import Entry
 

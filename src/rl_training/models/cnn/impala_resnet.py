@@ -25,7 +25,8 @@ class ResidualBlock(nn.Module):
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.second(F.relu(self.first(F.relu(x))))
+        features: Tensor = x + self.second(F.relu(self.first(F.relu(x))))
+        return features
 
 
 class ImpalaResNet(nn.Module):
@@ -62,4 +63,5 @@ class ImpalaResNet(nn.Module):
                     block.second.weight.mul_(0.1)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.hidden(self.stages(scaled_pixels(images, self.input_shape)))
+        features: Tensor = self.hidden(self.stages(scaled_pixels(images, self.input_shape)))
+        return features

@@ -35,4 +35,5 @@ class NatureCNN(nn.Module):
         initialize(self, config)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.hidden(self.convolutions(scaled_pixels(images, self.input_shape)))
+        features: Tensor = self.hidden(self.convolutions(scaled_pixels(images, self.input_shape)))
+        return features

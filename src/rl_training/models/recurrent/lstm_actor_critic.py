@@ -114,7 +114,8 @@ class LSTMActorCritic(PolicyModel):
         features = self._input(obs)
         if memory is None:
             memory = features.new_zeros(len(features), *self.memory_shape)
-        return self.critic(self._step(features, memory)[1]).squeeze(-1)
+        values: Tensor = self.critic(self._step(features, memory)[1]).squeeze(-1)
+        return values
 
     def policy(self, obs: Tensor) -> Tensor:
         """Distribution parameters [B, P] for the first observations of episodes."""
