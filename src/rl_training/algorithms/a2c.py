@@ -1,11 +1,11 @@
 """A2C: synchronous advantage actor-critic.
 
-Mnih et al. (2016), arXiv:1602.01783, the synchronous form of its algorithm S3: N envs step together and one
-gradient is taken from all of them.
+Mnih et al. (2016), arXiv:1602.01783, the synchronous form of its algorithm S3: N envs step together, and one gradient
+step uses all of them.
 
-Deviations: advantages may use GAE (`gae_lambda` 1 gives the paper's n-step returns); losses are averaged, not
-summed, over the rollout; policy and value are separate networks; a truncated episode bootstraps from its true
-final observation, which the paper's environments never needed.
+Deviations: advantages may use GAE (`gae_lambda` 1 gives the paper's n-step returns); losses are averaged over the
+rollout, not summed; policy and value are separate networks; a truncated episode bootstraps from its true final
+observation, which the paper does not consider.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def a2c_loss(
 ) -> tuple[Tensor, Metrics]:
     """L = -mean log pi(a|s) A  +  c_v 1/2 mean (R - V(s))^2  -  c_e mean H(pi(.|s))
 
-    A = R - V is a constant for the policy term: no gradient flows through it into the critic. All inputs [B].
+    A = R - V is a constant in the policy term: no gradient flows through it into the critic. All inputs are [B].
     """
     advantages = normalize(batch.advantages) if config.normalize_advantages else batch.advantages
     policy_loss = -(log_probs * advantages).mean()

@@ -1,15 +1,15 @@
 """APPO: PPO's clipped surrogate on trajectories of a policy that may be several updates old, with V-trace.
 
-The name is used for two things, and both are here. Without a target network it is the asynchronous PPO of Sample
-Factory (Petrenko et al., 2020, arXiv:2006.11751): the ratio is pi/mu, against the policy that acted. With
-`target_update_every` it is IMPACT (Luo et al., 2019, arXiv:1912.00167), which RLlib calls APPO: V-trace goes
-towards a slowly copied target policy pi_t, and the ratio is min(mu/pi_t, 2) pi/mu, which is pi/pi_t unless the
+The name stands for two algorithms, and this file has both. Without a target network it is the asynchronous PPO of
+Sample Factory (Petrenko et al., 2020, arXiv:2006.11751): the ratio is pi/mu, against the policy that acted. With
+`target_update_every` it is IMPACT (Luo et al., 2019, arXiv:1912.00167), which RLlib calls APPO: V-trace is computed for
+a target policy pi_t that is copied at intervals, and the ratio is min(mu/pi_t, 2) pi/mu, which is pi/pi_t unless the
 actor was far ahead of the target; `kl_coef` adds KL(pi_t || pi).
 
-Deviations: without a target network the advantages carry no weight of their own, for the ratio pi/mu is that
-weight already (Sample Factory multiplies both); with one, rollouts are used up in turn instead of through a
-circular buffer, the copies go by env steps, and the KL coefficient is fixed. Values bootstrap from the current
-critic. Advantages are normalised per minibatch, and V-trace is computed anew for every minibatch.
+Deviations: without a target network the advantages have no importance weight, because the ratio pi/mu already is that
+weight (Sample Factory multiplies by both). With one, each rollout is used once instead of going through a circular
+buffer, copies are counted in env steps, and the KL coefficient is fixed. Values bootstrap from the current critic.
+Advantages are normalized per minibatch, and V-trace is recomputed for every minibatch.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 
-LARGEST_BEHAVIOR_RATIO = 2.0  # of mu/pi_t; RLlib's choice for what IMPACT leaves open
+LARGEST_BEHAVIOR_RATIO = 2.0  # of mu/pi_t; IMPACT leaves it open, and RLlib uses this value
 
 
 def impact_log_probs(target_log_probs: Tensor, behavior_log_probs: Tensor) -> Tensor:
-    """log of what IMPACT's ratio divides pi by:  min(mu/pi_t, 2) pi/mu = pi / max(pi_t, mu/2).  All [B]."""
+    """log of the denominator of IMPACT's ratio:  min(mu/pi_t, 2) pi/mu = pi / max(pi_t, mu/2).  All [B]."""
     return torch.max(target_log_probs, behavior_log_probs - math.log(LARGEST_BEHAVIOR_RATIO))
 
 
@@ -56,8 +56,8 @@ def appo_loss(
 ) -> tuple[Tensor, Metrics]:
     """L = -mean min(r A, clip(r, 1 - eps, 1 + eps) A)  +  c_v 1/2 mean (v - V)^2  -  c_e mean H  +  c_kl mean KL
 
-    r = pi / exp(batch.log_probs), which is pi/mu, or IMPACT's ratio; A and v (`batch.returns`) come from V-trace
-    and are constants; `kl` is KL(pi_t || pi). All inputs [B].
+    r = pi / exp(batch.log_probs) is pi/mu, or IMPACT's ratio. A and v (`batch.returns`) come from V-trace and are
+    constants. `kl` is KL(pi_t || pi). All inputs are [B].
     """
     advantages = normalize(batch.advantages) if config.normalize_advantages else batch.advantages
     policy_loss = ppo_policy_loss(log_probs, batch.log_probs, advantages, clip_range)
@@ -74,7 +74,7 @@ def appo_loss(
 
 
 class APPO(Learner[APPOConfig]):
-    """Several passes over each rollout, in minibatches of whole envs."""
+    """Several epochs over each rollout, in minibatches of whole envs."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
@@ -101,7 +101,7 @@ class APPO(Learner[APPOConfig]):
         return UpdateResult(mean_metrics(history) | {"learning_rate": self.scheduled_tensor(self.config.learning_rate)})
 
     def _prepare(self, trajectories: Trajectories) -> tuple[PolicyBatch, Tensor | None, Metrics]:
-        """Advantages, targets and what the ratio is taken against; the divergence from the target if it counts."""
+        """A minibatch with its V-trace advantages, KL(pi_t || pi) if the loss uses it, and importance metrics."""
         behavior, kl = trajectories.behavior_log_probs, None
         if self.target is None:
             learned = trajectories.log_probs.detach()

@@ -1,8 +1,8 @@
 """C51: Q-learning on whole distributions of returns over fixed atoms.
 
-Bellemare, Dabney, Munos (2017), arXiv:1707.06887, algorithm 1. Options, each off by default, are those of DQN:
-double Q-learning (arXiv:1509.06461), dueling networks (arXiv:1511.06581), n-step returns and prioritised replay, by
-KL divergence; together they are Rainbow (arXiv:1710.02298) short of its noisy layers.
+Bellemare, Dabney, Munos (2017), arXiv:1707.06887, algorithm 1. It has the options of DQN, each off by default: double
+Q-learning (arXiv:1509.06461), dueling networks (arXiv:1511.06581), n-step returns and prioritized replay, with KL
+divergences as priorities. Together they are Rainbow (arXiv:1710.02298) without its noisy layers.
 
 Deviations: gradients are clipped by their norm (`max_grad_norm`); target copies are counted in env steps, not in
 updates, and the target may instead follow softly (`tau`).
@@ -31,23 +31,23 @@ from rl_training.models.mlp_c51 import MLPC51Network
 
 
 def greedy_distribution(next_logits: Tensor, support: Tensor, next_q_online: Tensor | None = None) -> Tensor:
-    """p'(s', a*) with a* = argmax_a E[Z'(s', a)],  or with double Q-learning the argmax of the online network.
+    """p'(s', a*) with a* = argmax_a E[Z'(s', a)].  Double Q-learning takes the argmax of the online network.
 
-    `next_logits` is the target network's [B, A, atoms], `next_q_online` [B, A]; the result is [B, atoms].
+    `next_logits` [B, A, atoms] comes from the target network, `next_q_online` is [B, A]; the result is [B, atoms].
     """
-    chosen_by = expected_return(next_logits, support) if next_q_online is None else next_q_online
-    return logits_of(next_logits, chosen_by.argmax(1)).softmax(1)
+    next_q = expected_return(next_logits, support) if next_q_online is None else next_q_online
+    return logits_of(next_logits, next_q.argmax(1)).softmax(1)
 
 
 def logits_of(logits: Tensor, actions: Tensor) -> Tensor:
-    """Those of one action per row: [B, A, atoms], [B] -> [B, atoms]."""
+    """The logits of one action per row: [B, A, atoms], [B] -> [B, atoms]."""
     return logits.gather(1, actions[:, None, None].expand(-1, 1, logits.shape[2])).squeeze(1)
 
 
 def c51_loss(logits: Tensor, target: Tensor, support: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Metrics]:
-    """mean w * -sum_i m_i log p_i(s, a), with importance weights w when replay is prioritised.
+    """mean w * -sum_i m_i log p_i(s, a), with importance weights w when replay is prioritized.
 
-    `logits` of the actions taken and `target` m, projected, are [B, atoms]; weights [B].
+    `logits` of the actions taken, and `target` m, the projected distribution, are [B, atoms]; weights are [B].
     """
     loss = projections.cross_entropy(logits, target, weights)
     q_mean = expected_return(logits.detach(), support).mean()
@@ -55,7 +55,7 @@ def c51_loss(logits: Tensor, target: Tensor, support: Tensor, weights: Tensor | 
 
 
 class C51(QLearner[C51Config]):
-    """Epsilon-greedy on expected returns; the distributions chase those of a slower target network."""
+    """Epsilon-greedy on expected returns; the distributions are fitted to those of a slower target network."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
@@ -64,7 +64,7 @@ class C51(QLearner[C51Config]):
         self.model: MLPC51Network = self.build(
             lambda: MLPC51Network(spaces, config.model, support=support, dueling=settings.dueling)
         )
-        # Adam's epsilon as in the paper: cross entropy has small gradients, and a smaller one magnifies their noise.
+        # Adam's epsilon from the paper: cross entropy has small gradients, and a smaller epsilon amplifies their noise.
         epsilon = 0.01 / settings.batch_size
         self.optimizer = self.add_optimizer(self.model, settings.learning_rate, epsilon=epsilon)
         self.target = TargetNetwork(self.model)

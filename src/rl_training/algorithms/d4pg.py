@@ -1,10 +1,10 @@
 """D4PG: deterministic policy gradients with a distributional critic and n-step returns.
 
-Barth-Maron et al. (2018), arXiv:1804.08617, algorithm 1, with the categorical critic of the paper. The actors are
-the envs of one process (`num_envs`); prioritised replay is an option, by the KL divergence of the critic.
+Barth-Maron et al. (2018), arXiv:1804.08617, algorithm 1, with the categorical critic of the paper. The paper's actors
+are the envs of one process (`num_envs`). Prioritized replay is an option, with the critic's KL divergence as priority.
 
-Deviations: targets follow softly (`tau`) after every update, where the paper copies them every 100; no correction
-for n-step rewards that another policy earned, as in the paper.
+Deviations: targets follow softly (`tau`) after every update, where the paper copies them every 100 updates. As in the
+paper, n-step returns have no correction for rewards that an older policy earned.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from rl_training.models.mlp_d4pg import MLPD4PGModel
 
 
 def d4pg_loss(logits: Tensor, target: Tensor, support: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Metrics]:
-    """The critic's: mean w * -sum_i m_i log p_i(s, a).
+    """The critic's loss: mean w * -sum_i m_i log p_i(s, a).
 
-    `logits` of the actions taken and `target` m, projected, are [B, atoms]; w are importance weights [B], or 1.
+    `logits` of the actions taken, and `target` m, the projected distribution, are [B, atoms]; w are importance weights
+    [B], or 1.
     """
     loss = projections.cross_entropy(logits, target, weights)
     q_mean = expected_return(logits.detach(), support).mean()
@@ -35,12 +36,12 @@ def d4pg_loss(logits: Tensor, target: Tensor, support: Tensor, weights: Tensor |
 
 
 def d4pg_actor_loss(model: MLPD4PGModel, obs: Tensor) -> Tensor:
-    """-mean E[Z(s, mu(s))]: climb the expected return, not a logit. Only the actor's parameters are stepped on it."""
+    """-mean E[Z(s, mu(s))]: climb the expected return, not a logit. Only the actor's parameters move."""
     return -model.q_values(obs, model.actor(obs)).mean()
 
 
 class D4PG(NoisyActorCritic[D4PGConfig, MLPD4PGModel]):
-    """A tanh actor that climbs the mean of its critic's distribution, both followed by soft targets."""
+    """A tanh actor that climbs the mean of its critic's distribution; soft targets follow both."""
 
     def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
         support, outcome = self.model.support, (batch.rewards, batch.discounts)

@@ -2,9 +2,9 @@
 
 Lillicrap et al. (2015), arXiv:1509.02971, algorithm 1.
 
-Deviations: Gaussian noise by default (Ornstein-Uhlenbeck as an option); uniform random actions during warm-up;
-no batch normalisation and no weight decay; the action enters the critic at its first layer. `n_step` above
-1, which the paper does not have, does not correct for the older policies of the steps in between.
+Deviations: Gaussian noise by default (Ornstein-Uhlenbeck as an option); uniform random actions during warm-up; no batch
+normalization and no weight decay; the action enters the critic at its first layer. `n_step` above 1, which the paper
+does not have, does not correct for the older policies of the steps in between.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ def ddpg_target(batch: Transitions, target_model: MLPDeterministicActorCritic) -
 
 
 def ddpg_loss(q_values: Tensor, target: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Metrics]:
-    """The critic's: mean w (Q(s, a) - y)^2.   q_values [1, B], target and weights [B]."""
+    """The critic's loss: mean w (Q(s, a) - y)^2.   q_values [1, B], target and weights [B]."""
     return critic_loss(q_values, target, weights)
 
 
 def ddpg_actor_loss(model: MLPDeterministicActorCritic, obs: Tensor) -> Tensor:
-    """-mean Q(s, mu(s)): climb the critic. Only the actor's parameters are stepped on it."""
+    """-mean Q(s, mu(s)): climb the critic. Only the actor's parameters move."""
     return -model.q_value(obs, model.actor(obs)).mean()
 
 
 class DDPG(NoisyActorCritic[DDPGConfig, MLPDeterministicActorCritic]):
-    """A tanh actor that climbs its critic, both followed by soft targets."""
+    """A tanh actor that climbs its critic; soft targets follow both."""
 
     def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
         with torch.no_grad():

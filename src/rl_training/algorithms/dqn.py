@@ -1,12 +1,12 @@
 """DQN: deep Q-learning with replay and a target network.
 
-Mnih et al. (2015), Nature 518. Options, each off by default: double Q-learning (arXiv:1509.06461), dueling
-networks (arXiv:1511.06581), n-step returns and proportional prioritised replay (arXiv:1511.05952), which together
-are the parts of Rainbow (arXiv:1710.02298) short of its distributional and noisy ones.
+Mnih et al. (2015), Nature 518. Options, each off by default: double Q-learning (arXiv:1509.06461), dueling networks
+(arXiv:1511.06581), n-step returns and proportional prioritized replay (arXiv:1511.05952). Together they are Rainbow
+(arXiv:1710.02298) without its distributional and noisy parts.
 
-Deviations: Adam instead of RMSprop; the error clip is the Huber loss, whose gradient in Q is the TD error clipped
-to +-1, as the paper describes; target copies are counted in env steps, not in updates, and the target may
-instead follow softly (`tau`).
+Deviations: Adam instead of RMSprop; the error clip is the Huber loss, whose gradient in Q is the TD error clipped to
++-1, as the paper describes; target copies are counted in env steps, not in updates, and the target may instead follow
+softly (`tau`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from rl_training.models.mlp_q import MLPQNetwork
 
 
 def dqn_target(batch: Transitions, next_q: Tensor, next_q_online: Tensor | None = None) -> Tensor:
-    """y = r + d * Q'(s', argmax_a Q'(s', a)),  or with double Q-learning the argmax of the online network.   [B]
+    """y = r + d * Q'(s', argmax_a Q'(s', a)).  Double Q-learning takes the argmax of the online network.   [B]
 
-    `next_q` is the target network's [B, A]. d is the batch's discount: gamma^n, or 0 after termination.
+    `next_q` [B, A] comes from the target network. d is the batch's discount: gamma^n, or 0 after termination.
     """
     if next_q_online is None:
         next_value = next_q.amax(1)
@@ -40,14 +40,14 @@ def dqn_target(batch: Transitions, next_q: Tensor, next_q_online: Tensor | None 
 
 
 def dqn_loss(q: Tensor, target: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Metrics]:
-    """mean w * Huber(Q(s, a) - y), with importance weights w when replay is prioritised. All [B]."""
+    """mean w * Huber(Q(s, a) - y), with importance weights w when replay is prioritized. All [B]."""
     losses = F.smooth_l1_loss(q, target, reduction="none")
     loss = (losses if weights is None else weights * losses).mean()
     return loss, {"loss": loss.detach(), "q_mean": q.detach().mean(), "target_q_mean": target.mean()}
 
 
 class DQN(QLearner[DQNConfig]):
-    """Epsilon-greedy on an online network that chases a slower target network."""
+    """Epsilon-greedy on an online network that is fitted to targets of a slower network."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
@@ -57,7 +57,7 @@ class DQN(QLearner[DQNConfig]):
         self.target_copies = self.target.copies
 
     def update(self, batch: Transitions) -> UpdateResult:
-        """A gradient step; then the target follows softly, or is copied every `target_update_every` env steps."""
+        """A gradient step; then the target network follows softly, or is replaced every `target_update_every` steps."""
         result = super().update(batch)
         if self.config.tau is not None:
             self.target.follow(self.config.tau)

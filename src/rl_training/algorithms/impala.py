@@ -1,14 +1,14 @@
 """IMPALA: actor-critic on trajectories of a policy that may be several updates old, corrected by V-trace.
 
-Espeholt et al. (2018), arXiv:1802.01561, section 4. The learner does not care where a rollout comes from: one
-loop that collects and learns in turn, or actors that run ahead. The weights pi/mu come from the log-probabilities
-that were stored when the actions were taken.
+Espeholt et al. (2018), arXiv:1802.01561, section 4. Rollouts may come from a loop that alternates between collecting
+and learning, or from actors that run ahead. The weights pi/mu use the log-probabilities that were stored when the
+actions were taken.
 
-Deviations: losses are averaged, not summed, over the rollout, so gradient clip and epsilon are on another scale
-(RMSprop's 1e-5 for the mean of 100 steps is the paper's 0.1 for their sum; much less lets the policy drift when there
-is nothing to learn); policy and value are separate networks; a truncated episode bootstraps from its
-true final observation; traces may be shortened by lambda (`gae_lambda`, 1 is the paper); a rollout may be dealt
-into several gradient steps by whole envs, with weights taken anew before each.
+Deviations: losses are averaged over the rollout, not summed, so the gradient clip and epsilon are on another scale
+(RMSprop's 1e-5 for the mean of 100 steps is the paper's 0.1 for their sum; with a much smaller value the policy drifts
+when there is nothing to learn); policy and value are separate networks; a truncated episode bootstraps from its true
+final observation; lambda may shorten the traces (`gae_lambda`; the paper has 1); a rollout may be split by envs into
+several gradient steps, with new weights before each.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def impala_loss(
 ) -> tuple[Tensor, Metrics]:
     """L = -mean log pi(a|s) A  +  c_v 1/2 mean (v - V(s))^2  -  c_e mean H(pi(.|s))                 (section 4.2)
 
-    A = min(pg_rho_bar, pi/mu) (r + gamma v' - V(s)) and v, the V-trace target, are constants. All inputs [B];
-    `batch` has A as `advantages`, v as `returns` and log mu as `log_probs`.
+    A = min(pg_rho_bar, pi/mu) (r + gamma v' - V(s)) and v, the V-trace target, are constants. All inputs are [B];
+    `batch` holds A as `advantages`, v as `returns` and log mu as `log_probs`.
     """
     advantages = normalize(batch.advantages) if config.normalize_advantages else batch.advantages
     policy_loss = -(log_probs * advantages).mean()
@@ -61,7 +61,7 @@ def impala_loss(
 
 
 class IMPALA(Learner[IMPALAConfig]):
-    """One pass over each rollout, in one gradient step or a few."""
+    """One pass over each rollout, in one or a few gradient steps."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)

@@ -1,13 +1,14 @@
-"""MPO: maximum a posteriori policy optimisation, as expectation maximisation.
+"""MPO: maximum a posteriori policy optimization, as expectation maximization.
 
-Abdolmaleki et al. (2018), arXiv:1806.06920, with the M-step of arXiv:1812.02256 that bounds mean and covariance
-apart. E-step: actions sampled from the target policy are weighted by softmax(Q / eta), the best policy within a KL
-of it. M-step: the policy is fitted to the weighted samples, each dimension of its mean and of its spread within a KL
-of its own. Temperature eta and the multipliers of the bounds are dual variables, learned along.
+Abdolmaleki et al. (2018), arXiv:1806.06920, with the M-step of arXiv:1812.02256, which bounds mean and covariance
+separately. E-step: actions sampled from the target policy get the weights softmax(Q / eta), which is the best policy
+within a KL bound of it. M-step: the policy is fitted to the weighted samples, with one KL bound for each dimension of
+its mean and of its standard deviation. The temperature eta and the multipliers of the bounds are dual variables, which
+are learned too.
 
-Deviations: targets follow softly instead of being copied now and then; n-step returns, when asked for, carry no
-correction for the policy having changed (the papers use Retrace, later work none); the pull of out-of-bounds samples
-back inside is that of later multi-objective work, and off by default.
+Deviations: targets follow softly instead of being copied at intervals; n-step returns have no correction for the change
+of the policy (the papers use Retrace, later work no correction); the penalty on samples outside the action bounds comes
+from later multi-objective work, and is off by default.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import LOG_SQRT_2PI
 from rl_training.models.mlp_mpo import MLPMPOModel
 
-# softplus(-18) is 1.5e-8: as good as nothing, and yet not so far down that a bound could not make itself felt again.
+# softplus(-18) is 1.5e-8: practically zero, yet close enough for a bound to become active again soon.
 DUAL_FLOOR = -18.0
 
 
 class Bound(NamedTuple):
-    """A KL of [B, A] or less, the dual variable that guards it (positive, broadcastable to it), and its limit."""
+    """A KL divergence [B, A], its limit, and the dual variable that enforces it (positive, broadcast to the KL)."""
 
     kl: Tensor
     multiplier: Tensor
@@ -64,8 +65,8 @@ def mpo_loss(
 ) -> tuple[Tensor, Metrics]:
     """-mean_b sum_j q_j log pi(a_j|s_b) + sum alpha KL + g(eta) + sum alpha (eps - KL)
 
-    The first two terms move the policy, with alpha held still; the others only the dual variables, with the KL held
-    still. So alpha grows while its bound is broken, and fades while it is kept. log_probs and weights [S, B].
+    The first two terms move the policy, with alpha constant; the others move only the dual variables, with the KL
+    constant. So alpha grows while its bound is violated, and shrinks while it holds. log_probs and weights are [S, B].
     """
     policy_loss = -(weights.detach() * log_probs).sum(0).mean()
     penalty = torch.stack([(b.multiplier.detach() * b.kl).mean(0).sum() for b in bounds]).sum()
@@ -85,12 +86,12 @@ def decoupled_gaussian(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """log N(a; mu, sigma') + log N(a; mu', sigma) [S, B], and both KLs from the target policy, [B, A] each.
 
-    The mean is judged with the target's spread and the spread with the target's mean (arXiv:1812.02256, section 4.2):
-    else a policy would first shrink its spread around a mean that has not moved yet.
+    The mean is fitted with the target's deviation, and the deviation with the target's mean (arXiv:1812.02256, section
+    4.2). Otherwise a policy would first shrink its deviation around a mean that has not moved yet.
     """
 
-    def log_normal(centre: Tensor, log_deviation: Tensor) -> Tensor:
-        scaled = (actions - centre) * (-log_deviation).exp()
+    def log_normal(center: Tensor, log_deviation: Tensor) -> Tensor:
+        scaled = (actions - center) * (-log_deviation).exp()
         return (-0.5 * scaled.square() - log_deviation - LOG_SQRT_2PI).sum(-1)
 
     log_probs = log_normal(mean, target_log_std) + log_normal(target_mean, log_std)
@@ -101,7 +102,7 @@ def decoupled_gaussian(
 
 
 class Duals(nn.Module):
-    """The dual variables, positive through softplus."""
+    """The dual variables; softplus makes them positive."""
 
     def __init__(self, action_dim: int, config: MPOConfig):
         super().__init__()
@@ -119,7 +120,7 @@ class Duals(nn.Module):
 
 
 class MPO(ActorCriticLearner[MPOConfig, MLPMPOModel]):
-    """A Gaussian policy that follows the better ones among its own samples, at a measured pace."""
+    """A Gaussian policy that is fitted to the better ones among its own samples, within bounds on the change."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
@@ -140,7 +141,7 @@ class MPO(ActorCriticLearner[MPOConfig, MLPMPOModel]):
         return metrics, td_errors(q_values, target)
 
     def _improve(self, obs: Tensor, noise: Tensor) -> Metrics:
-        """E-step and M-step at the states of the batch; one backward pass for the policy and the duals."""
+        """E-step and M-step at the batch's states, with one backward pass for the policy and the duals."""
         config, target_model = self.config, self.target.module
         with torch.no_grad():
             target_mean, target_log_std = target_model.actor(obs)
@@ -150,7 +151,7 @@ class MPO(ActorCriticLearner[MPOConfig, MLPMPOModel]):
         sample_weights = mpo_weights(sample_q, duals["temperature"])
         temperature_loss = mpo_temperature_loss(sample_q, duals["temperature"], config.improvement_kl)
         shares = sample_weights.detach()
-        # xlogy: a share of zero adds nothing, and not the NaN that it would be written out.
+        # xlogy: a share of zero adds zero; written out it would be NaN.
         metrics = {"improvement_kl": torch.xlogy(shares, shares * len(samples)).sum(0).mean()}
         if config.penalty_kl is not None:
             outside = -torch.linalg.vector_norm(samples - samples.clamp(-1.0, 1.0), dim=-1)
@@ -183,7 +184,7 @@ class MPO(ActorCriticLearner[MPOConfig, MLPMPOModel]):
         )
 
     def step_inputs(self, batch: Transitions) -> tuple[Tensor]:
-        """Noise [2, S, B, A] for the actions that are sampled at the next states, and at the states themselves."""
+        """Noise [2, S, B, A] for the actions that are sampled at the next states and at the states."""
         return (self.normal_noise("policy_noise", (2, self.config.num_action_samples, *batch.actions.shape)),)
 
     def make_model(self) -> MLPMPOModel:

@@ -1,12 +1,12 @@
 """NAF: Q-learning for continuous actions, with a Q that is a parabola in the action.
 
 Gu et al. (2016), arXiv:1603.00748, algorithm 1 without imagination rollouts. Q(s, a) = V(s) + A(s, a) with
-A = -1/2 (a - mu)^T P (a - mu): the maximum over actions is V, and mu is where it is. There is no actor to train; the
-policy improves only because mu moves to where the parabola fits the targets best.
+A = -1/2 (a - mu)^T P (a - mu): its maximum over actions is V, at mu. There is no actor to train; the policy improves
+only because mu moves to where the parabola fits the targets best.
 
-Deviations: Gaussian noise by default (Ornstein-Uhlenbeck as an option, and as another noise shaped by P, wide along
-actions that hardly matter); uniform random actions during warm-up; no batch normalisation; mu, P and V share all
-hidden layers.
+Deviations: Gaussian noise by default (options: Ornstein-Uhlenbeck noise, and noise shaped by P, which is wide along
+actions that hardly matter); uniform random actions during warm-up; no batch normalization; mu, P and V share all hidden
+layers.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from rl_training.models.mlp_naf import MLPNAFModel
 
 
 def naf_target(rewards: Tensor, discounts: Tensor, next_values: Tensor) -> Tensor:
-    """y = r + d * V'(s').   [B]   V' is the target network's; d is gamma^n, or 0 after termination."""
+    """y = r + d * V'(s').   [B]   V' comes from the target network; d is gamma^n, or 0 after termination."""
     return rewards + discounts * next_values
 
 
 def naf_loss(q_values: Tensor, target: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Metrics]:
-    """mean w (Q(s, a) - y)^2.   All [B]; w are importance weights when replay is prioritised, else 1."""
+    """mean w (Q(s, a) - y)^2.   All [B]; w are importance weights when replay is prioritized, else 1."""
     errors = (q_values - target).square()
     loss = (errors if weights is None else weights * errors).mean()
     return loss, {"loss": loss.detach(), "q_mean": q_values.detach().mean(), "target_q_mean": target.mean()}
 
 
 class NAF(ReplayLearner[NAFConfig]):
-    """One network is actor, critic and target policy in one."""
+    """One network is both the actor and the critic."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)

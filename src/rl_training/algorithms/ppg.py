@@ -1,13 +1,13 @@
-"""PPG: phasic policy gradient. PPO in the policy phase; now and then an auxiliary phase that teaches the trunk.
+"""PPG: phasic policy gradient. PPO in the policy phase, and at intervals an auxiliary phase that trains the trunk.
 
-Cobbe, Hilton, Klimov, Schulman (2020), arXiv:2009.04416, algorithm 1, in the form of its section 3.5 with one network:
-in the policy phase the value head reads the trunk's features without a gradient into them, in the auxiliary phase
-value and auxiliary heads train the trunk, while the policy is held to what it was by a KL term.
+Cobbe, Hilton, Klimov, Schulman (2020), arXiv:2009.04416, algorithm 1, in the single-network form of its section 3.5. In
+the policy phase, the value head reads the trunk's features and sends no gradient into them. In the auxiliary phase, the
+value and auxiliary heads train the trunk, while a KL term keeps the policy where it was.
 
-Deviations: policy and value are trained in the same minibatches, so E_pi = E_V = `update_epochs` (the paper's own
-default is 1 for both); auxiliary minibatches are single transitions in random order, not segments of trajectories;
-Gaussian policies too. As there, advantages are normalised over the rollout, the value targets of the auxiliary phase
-are those stored with the rollouts, and a cycle that is not full at the end of a run has no auxiliary phase.
+Deviations: policy and value are trained on the same minibatches, so E_pi = E_V = `update_epochs` (the paper's default
+is 1 for both); auxiliary minibatches are single transitions in random order, not segments of trajectories; Gaussian
+policies work too. As in the paper, advantages are normalized over the rollout, the auxiliary phase uses the value
+targets stored with the rollouts, and a cycle that is incomplete at the end of a run has no auxiliary phase.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def ppg_loss(
 ) -> tuple[Tensor, Metrics]:
     """The policy phase: L = L_clip + c_v 1/2 mean (V - R)^2 - c_e mean H.   All [B].
 
-    L_clip is PPO's. The advantages are taken as they come: normalised, if so, over the whole rollout.
+    L_clip is PPO's. Advantages are used as they are: `update` may have normalized them over the whole rollout.
     """
     policy_loss = ppo_policy_loss(log_probs, batch.log_probs, batch.advantages, clip_range)
     value_loss = ppo_value_loss(values, batch.returns, batch.values, None)
@@ -65,7 +65,7 @@ def ppg_auxiliary_loss(
 ) -> tuple[Tensor, Metrics]:
     """The auxiliary phase: L = 1/2 mean (V_aux - R)^2 + beta mean KL(teacher || pi) + 1/2 mean (V - R)^2.   All [B].
 
-    The teacher is the policy as it was when the phase began, R the targets stored with the rollouts.
+    The teacher is the policy at the start of the phase. R are the targets stored with the rollouts.
     """
     auxiliary_head_loss = 0.5 * (auxiliary_values - returns).square().mean()
     value_loss = 0.5 * (values - returns).square().mean()
@@ -91,7 +91,7 @@ class RolloutCache:
         return len(self.obs)
 
     def add(self, obs: Tensor, returns: Tensor) -> None:
-        # Copies: what a rollout's tensors are views of is written over by the next.
+        # Copies: the next rollout overwrites the arrays that these tensors are views of.
         self.obs.append(obs.clone())
         self.returns.append(returns.clone())
 
@@ -106,18 +106,18 @@ class RolloutCache:
 
 
 class PPG(Learner[PPGConfig]):
-    """A policy phase on each rollout; after every `policy_phases` of them an auxiliary phase on all of those."""
+    """A policy phase on each rollout, and after `policy_phases` of them an auxiliary phase on all of these rollouts."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
         self.model: MLPPPGModel = self.build(lambda: MLPPPGModel(spaces, config.model))
         epsilon, max_grad_norm = self.config.adam_epsilon, self.config.max_grad_norm
-        # The policy phase does not know the auxiliary head, which comes last: it works on the first part of the
-        # same vector, and so it must be made second.
+        # The parameters of the auxiliary head come last and take no part in the policy phase, whose optimizer works on
+        # the first part of the same vector. It must be created second.
         everything = list(self.model.parameters())
-        heads = len(list(self.model.auxiliary_head.parameters()))
+        in_head = len(list(self.model.auxiliary_head.parameters()))
         self.auxiliary_optimizer = Optimizer(everything, epsilon=epsilon, max_grad_norm=max_grad_norm)
-        self.policy_optimizer = Optimizer(everything[:-heads], epsilon=epsilon, max_grad_norm=max_grad_norm)
+        self.policy_optimizer = Optimizer(everything[:-in_head], epsilon=epsilon, max_grad_norm=max_grad_norm)
         self.cache = RolloutCache()
         self.auxiliary_phases = Counter()
 
@@ -145,9 +145,9 @@ class PPG(Learner[PPGConfig]):
         return UpdateResult(metrics)
 
     def auxiliary_update(self) -> UpdateResult:
-        """Teach the trunk from all cached rollouts, and forget them."""
+        """Train the trunk on all cached rollouts, then empty the cache."""
         if not len(self.cache):
-            raise ValueError("an auxiliary phase needs rollouts: update() must come first")
+            raise ValueError("an auxiliary phase needs rollouts: call update() first")
         self.auxiliary_optimizer.set_learning_rate(self.scheduled(self.config.auxiliary_learning_rate))
         obs, returns = torch.cat(self.cache.obs), torch.cat(self.cache.returns)
         teacher = self._teacher()
@@ -166,7 +166,7 @@ class PPG(Learner[PPGConfig]):
 
     @torch.no_grad()
     def _teacher(self) -> Tensor:
-        """The present policy on every cached observation, whichever policy it was collected by."""
+        """The current policy on every cached observation, no matter which policy collected it."""
         return torch.cat([self.model.policy(obs) for obs in self.cache.obs])
 
     def _auxiliary_rows(self, count: int) -> Iterator[Tensor]:

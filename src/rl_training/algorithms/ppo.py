@@ -1,9 +1,9 @@
-"""PPO: proximal policy optimisation with the clipped surrogate.
+"""PPO: proximal policy optimization with the clipped surrogate.
 
 Schulman, Wolski, Dhariwal, Radford, Klimov (2017), arXiv:1707.06347, algorithm 1.
 
-Deviations from the paper, all common practice: advantages are normalised per minibatch; the value loss may be
-clipped (off by default); an epoch loop may stop early when the policy has moved `target_kl` far; policy and value
+Deviations from the paper, all common practice: advantages are normalized per minibatch; the value loss may be clipped
+(off by default); an update may stop early when the policy has moved by a KL divergence of `target_kl`; policy and value
 are separate networks, so the value coefficient only scales the critic's gradient within the shared norm clip.
 """
 
@@ -38,7 +38,7 @@ def ppo_policy_loss(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor
 
 
 def ppo_value_loss(values: Tensor, returns: Tensor, old_values: Tensor, clip_range: float | None) -> Tensor:
-    """1/2 mean (V - R)^2; with `clip_range` the larger of that and the error of V kept within +-clip of V_old."""
+    """1/2 mean (V - R)^2.  With `clip_range`, each row has the larger error of V and of V clipped to V_old +- clip."""
     errors = (values - returns).square()
     if clip_range is not None:
         clipped = old_values + (values - old_values).clamp(-clip_range, clip_range)
@@ -48,9 +48,9 @@ def ppo_value_loss(values: Tensor, returns: Tensor, old_values: Tensor, clip_ran
 
 @torch.no_grad()
 def ratio_metrics(log_probs: Tensor, old_log_probs: Tensor, clip_range: Scalar) -> Metrics:
-    """How far the policy has moved, and how often the clip holds it.
+    """How far the policy has moved, and the share of ratios outside the clip range.
 
-    The KL estimate is mean((r - 1) - log r), which is never negative; the naive -log r can be.
+    The KL estimate is mean((r - 1) - log r), which is never negative; the mean of -log r can be.
     """
     log_ratio = log_probs - old_log_probs
     ratio = log_ratio.exp()
@@ -72,7 +72,7 @@ def ppo_loss(
 ) -> tuple[Tensor, Metrics]:
     """L = policy loss + c_v * value loss - c_e * entropy                                  (eq. 9)
 
-    `log_probs`, `entropy`, `values` [B] are the current policy's on the batch.
+    `log_probs`, `entropy` and `values`, each [B], are those of the current model on the batch.
     """
     advantages = normalize(batch.advantages) if config.normalize_advantages else batch.advantages
     policy_loss = ppo_policy_loss(log_probs, batch.log_probs, advantages, clip_range)
@@ -84,7 +84,7 @@ def ppo_loss(
 
 
 class PPO(Learner[PPOConfig]):
-    """Several epochs of minibatch steps on each rollout."""
+    """Several epochs of gradient steps on minibatches of each rollout."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
@@ -110,10 +110,10 @@ class PPO(Learner[PPOConfig]):
         return UpdateResult(metrics)
 
     def _gradient_step(self, minibatch: PolicyBatch, clip_range: Tensor, entropy_coef: Tensor) -> Metrics | None:
-        """One step, unless the policy has moved too far already."""
+        """One gradient step, or None if the policy has already moved too far."""
         outputs = self.model.evaluate_actions(minibatch.obs, minibatch.actions)
         loss, metrics = ppo_loss(*outputs, minibatch, self.config, clip_range=clip_range, entropy_coef=entropy_coef)
-        # Reading the value waits for the computation, so only those who ask for it pay.
+        # Reading a value waits for the device, so only runs with `target_kl` do it.
         if self.config.target_kl is not None and float(metrics["approx_kl"]) > self.config.target_kl:
             return None
         metrics["grad_norm"] = self.optimizer.step(loss)

@@ -1,12 +1,11 @@
 """SAC: soft actor-critic with automatic temperature.
 
-Haarnoja et al. (2018), arXiv:1801.01290 and, for twin critics without a state-value network and the learned
-temperature, arXiv:1812.05905, algorithm 1.
+Haarnoja et al. (2018), arXiv:1801.01290. Twin critics without a state-value network and the learned temperature are
+those of arXiv:1812.05905, algorithm 1.
 
-Deviations: the temperature is learned through its logarithm, with the loss -log(alpha) (log pi + H) that the
-authors' code uses in place of eq. 18's alpha (same sign and fixed point, no dependence on alpha's own size).
-`n_step` above 1, which the papers do not have, leaves out the entropy of the steps in between and does not correct
-for their older policies.
+Deviations: the temperature is learned through its logarithm, with the loss -log(alpha) (log pi + H) of the authors'
+code where eq. 18 has alpha (same sign and fixed point, independent of the size of alpha). `n_step` above 1, which the
+papers do not have, leaves out the entropy of the steps in between and does not correct for their older policies.
 """
 
 from __future__ import annotations
@@ -30,18 +29,19 @@ from rl_training.models.mlp_continuous import MLPSquashedGaussianActorCritic
 def sac_target(batch: Transitions, next_q: Tensor, next_log_probs: Tensor, temperature: Tensor) -> Tensor:
     """y = r + d * (min_i Q'_i(s', a') - alpha log pi(a'|s')),  a' ~ pi(.|s')      (eq. 3, 5).   [B]
 
-    `next_q` [critics, B] is the target critics' at the CURRENT policy's action. d is gamma^n, or 0 after termination.
+    `next_q` [critics, B] are the target critics' values of the CURRENT policy's action. d is gamma^n, or 0 after
+    termination.
     """
     return batch.rewards + batch.discounts * (next_q.amin(0) - temperature * next_log_probs)
 
 
 def sac_loss(q_values: Tensor, target: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Metrics]:
-    """The critics': sum_i mean w (Q_i(s, a) - y)^2      (eq. 5, twice its scale).   q_values [2, B]."""
+    """The critics' loss: sum_i mean w (Q_i(s, a) - y)^2      (eq. 5, times two).   q_values [2, B]."""
     return critic_loss(q_values, target, weights)
 
 
 def sac_actor_loss(q_values: Tensor, log_probs: Tensor, temperature: Tensor) -> Tensor:
-    """mean(alpha log pi(a|s) - min_i Q_i(s, a)),  a reparameterised      (eq. 7, 9)."""
+    """mean(alpha log pi(a|s) - min_i Q_i(s, a)),  a reparameterized      (eq. 7, 9)."""
     return (temperature * log_probs - q_values.amin(0)).mean()
 
 
@@ -51,6 +51,8 @@ def sac_temperature_loss(log_temperature: Tensor, log_probs: Tensor, target_entr
 
 
 class Temperature(nn.Module):
+    """The temperature alpha, stored as its logarithm."""
+
     def __init__(self, initial: float):
         super().__init__()
         self.log = nn.Parameter(torch.tensor([math.log(initial)]))
@@ -60,7 +62,7 @@ class Temperature(nn.Module):
 
 
 class SAC(ActorCriticLearner[SACConfig, MLPSquashedGaussianActorCritic]):
-    """Maximum-entropy actor-critic: the actor is paid for being random, at a price that adjusts itself."""
+    """Maximum-entropy actor-critic: the actor earns a bonus for entropy, at a temperature that adapts."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
@@ -73,8 +75,8 @@ class SAC(ActorCriticLearner[SACConfig, MLPSquashedGaussianActorCritic]):
             self.temperature_optimizer = self.add_optimizer(
                 self.temperature, settings.temperature_learning_rate, max_grad_norm=None
             )
-        chosen = settings.target_entropy
-        self.target_entropy = -float(spaces.action_dim) if chosen == "auto" else chosen
+        entropy = settings.target_entropy
+        self.target_entropy = -float(spaces.action_dim) if entropy == "auto" else entropy
 
     def _gradient_step(self, batch: Transitions, next_noise: Tensor, noise: Tensor) -> tuple[Metrics, Tensor]:
         temperature = self.temperature.value()
@@ -98,7 +100,7 @@ class SAC(ActorCriticLearner[SACConfig, MLPSquashedGaussianActorCritic]):
         return metrics, td_errors(q_values, target)
 
     def step_inputs(self, batch: Transitions) -> tuple[Tensor, Tensor]:
-        """Noise for the actions at the next observations, then for those at the observations."""
+        """Noise for the actions at the next observations, and for those at the observations."""
         shape = batch.actions.shape
         return self.normal_noise("policy_noise", shape), self.normal_noise("policy_noise", shape)
 

@@ -1,11 +1,11 @@
 """TD3: DDPG with twin critics, a delayed actor and smoothed target actions.
 
-Fujimoto, van Hoof, Meger (2018), arXiv:1802.09477, algorithm 1. Targets move together with the delayed actor, and
-the actor climbs the first critic, as there.
+Fujimoto, van Hoof, Meger (2018), arXiv:1802.09477, algorithm 1. As in the paper, targets move together with the
+delayed actor, and the actor climbs the first critic.
 
-Deviations: none in the update. The smoothed target action is clipped to the bounds, as in the authors' code; all
-noise is on the [-1, 1] scale of actions. `n_step` above 1, which the paper does not have, does not correct for the
-older policies of the steps in between.
+Deviations: none in the update. The smoothed target action is clipped to the bounds, as in the authors' code; all noise
+is on the [-1, 1] scale of actions. `n_step` above 1, which the paper does not have, does not correct for the older
+policies of the steps in between.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def td3_target(batch: Transitions, target_model: MLPDeterministicActorCritic, no
 
 
 def td3_loss(q_values: Tensor, target: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Metrics]:
-    """The critics': sum_i mean w (Q_i(s, a) - y)^2, both to the same target.   q_values [2, B]."""
+    """The critics' loss: sum_i mean w (Q_i(s, a) - y)^2, with one target for both.   q_values [2, B]."""
     return critic_loss(q_values, target, weights)
 
 
 def td3_actor_loss(model: MLPDeterministicActorCritic, obs: Tensor) -> Tensor:
-    """-mean Q_1(s, mu(s))"""
+    """-mean Q_1(s, mu(s)): climb the first critic."""
     return -model.q_value(obs, model.actor(obs)).mean()
 
 
 class TD3(NoisyActorCritic[TD3Config, MLPDeterministicActorCritic]):
-    """Critics learn at every update, the actor and all targets at every `policy_delay`-th."""
+    """Critics learn in every update, the actor and all targets in every `policy_delay`-th."""
 
     def _gradient_step(self, batch: Transitions, noise: Tensor, actor_too: bool) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
@@ -56,7 +56,7 @@ class TD3(NoisyActorCritic[TD3Config, MLPDeterministicActorCritic]):
         return metrics, td_errors(q_values, target)
 
     def step_inputs(self, batch: Transitions) -> tuple[Tensor, bool]:
-        """Noise that smooths the target actions, and whether the actor learns in this update."""
+        """The noise of the target actions, and whether the actor learns in this update."""
         noise = self.streams["target_noise"].standard_normal(batch.actions.shape, dtype=np.float32)
         limit = self.config.target_noise_clip
         noise = np.clip(noise * self.config.target_noise, -limit, limit)

@@ -4,9 +4,9 @@ Schulman, Levine, Moritz, Jordan, Abbeel (2015), arXiv:1502.05477, section 6 and
 arXiv:1506.02438.
 
 Deviations: the Fisher matrix is damped where it is inverted, not where the step is scaled to the trust region; the
-old policy's actions stand for samples of all actions (the paper's single path); advantages are normalised; an
-entropy bonus may be added to the surrogate; `max_kl` may follow a schedule; the critic is fitted by Adam on
-minibatches, with `value_coef` only scaling its gradient before the clip.
+surrogate uses the actions that the old policy took (the paper's single path); advantages are normalized; the surrogate
+may have an entropy bonus; `max_kl` may follow a schedule; Adam fits the critic on minibatches, where `value_coef` only
+scales the gradient before the clip.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rl_training.models.mlp_actor_critic import MLPActorCritic
 def trpo_loss(
     log_probs: Tensor, entropy: Tensor, batch: PolicyBatch, config: TRPOConfig, *, entropy_coef: float
 ) -> tuple[Tensor, Metrics]:
-    """L = -mean r A - c_e mean H,  r = pi(a|s) / pi_old(a|s)               (eq. 14, to be made small).  All [B]."""
+    """L = -mean r A - c_e mean H,  r = pi(a|s) / pi_old(a|s)               (eq. 14, to be minimized).  All [B]."""
     advantages = normalize(batch.advantages) if config.normalize_advantages else batch.advantages
     policy_loss = -((log_probs - batch.log_probs).exp() * advantages).mean()
     mean_entropy = entropy.mean()
@@ -61,13 +61,13 @@ class TRPO(Learner[TRPOConfig]):
         return UpdateResult(metrics)
 
     def policy_step(self, batch: PolicyBatch) -> Metrics:
-        """Move the policy along the natural gradient, as far as KL and surrogate allow; or leave it as it was."""
+        """Move the policy along the natural gradient as far as KL and surrogate allow, or leave it unchanged."""
         max_kl = self.scheduled(self.config.max_kl)
         old = self.model.policy(batch.obs)
         fixed = old.detach()
         loss, metrics = self._surrogate(old, batch)
         gradient = -flat_gradient(loss, self.policy_parameters)
-        # Its own forward pass: the gradient has used up the graph of the one above.
+        # A second forward pass: taking the gradient has freed the graph of the first.
         kl = self.model.distribution.kl(fixed, self.model.policy(batch.obs)).mean()
         fisher = fisher_product(kl, self.policy_parameters)
         direction = conjugate_gradient(
@@ -75,7 +75,7 @@ class TRPO(Learner[TRPOConfig]):
             gradient,
             self.config.conjugate_gradient_steps,
         )
-        # KL is close to 1/2 s^T F s. Where there is no curvature the step is not finite, and the search refuses it.
+        # KL is close to 1/2 s^T F s. Without curvature the step is not finite, and the line search refuses it.
         full_step = direction * (2 * max_kl / (direction @ fisher(direction))).sqrt()
         return self._line_search(full_step, fixed, batch, metrics, max_kl)
 
@@ -85,17 +85,17 @@ class TRPO(Learner[TRPOConfig]):
     ) -> Metrics:
         """Take the longest of the shrinking steps that lowers the loss and keeps KL within `max_kl`.
 
-        Reading both numbers waits for the computation; no search can do without.
+        Reading both numbers waits for the device, which a search cannot avoid.
         """
         before = self.policy_vector.clone()
         for tries in range(1, self.config.line_search_steps + 1):
             self.policy_vector.copy_(before + full_step * self.config.line_search_decay ** (tries - 1))
             new = self.model.policy(batch.obs)
             kl = self.model.distribution.kl(fixed, new).mean()
-            loss, tried = self._surrogate(new, batch)
+            loss, new_metrics = self._surrogate(new, batch)
             improvement = metrics["loss"] - loss
             if float(improvement) > 0 and float(kl) <= max_kl:
-                metrics = tried | {"approx_kl": kl, "surrogate_improvement": improvement}
+                metrics = new_metrics | {"approx_kl": kl, "surrogate_improvement": improvement}
                 break
         else:
             self.policy_vector.copy_(before)
@@ -109,7 +109,7 @@ class TRPO(Learner[TRPOConfig]):
         return trpo_loss(log_probs, entropy, batch, self.config, entropy_coef=coefficient)
 
     def fit_critic(self, batch: PolicyBatch) -> Metrics:
-        """Regress the critic to the returns; the policy does not move."""
+        """Fit the critic to the returns; the policy does not move."""
         config, rng = self.config, self.streams["minibatches"]
         self.set_learning_rates()
         history: list[Metrics] = []

@@ -1,12 +1,12 @@
-"""Recurrent PPO: PPO for envs that do not show everything, with an LSTM or GRU as its memory.
+"""Recurrent PPO: PPO for partially observable environments, with an LSTM or GRU as its memory.
 
-The losses are PPO's: Schulman, Wolski, Dhariwal, Radford, Klimov (2017), arXiv:1707.06347. A memory in an
-actor-critic that is trained on pieces of trajectories is that of Mnih et al. (2016), arXiv:1602.01783, section 4.
+The losses are PPO's: Schulman, Wolski, Dhariwal, Radford, Klimov (2017), arXiv:1707.06347. Training a recurrent
+actor-critic on parts of trajectories follows Mnih et al. (2016), arXiv:1602.01783, section 4.
 
-Deviations from PPO, all for the memory's sake: a minibatch is made of whole sequences (`RecurrentRolloutBuffer` has
-the one rule of how they are cut), each begun with the memory that the policy had there when it acted; values are those
-of the critic as it acted; where an episode is cut by its time limit, or by the rollout's end, the bootstrap is the
-value of the observation that really followed, WITH the memory that led to it. Gradients end where a sequence begins.
+Deviations from PPO, all because of the memory: a minibatch consists of whole sequences (`RecurrentRolloutBuffer` cuts
+them), each of which starts from the memory that the policy had there when it acted; values are those that the critic
+computed when it acted; where a time limit or the end of the rollout cuts an episode, the bootstrap is the value of the
+observation that really followed, WITH the memory that led to it. Gradients end where a sequence starts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def recurrent_ppo_loss(
 ) -> tuple[Tensor, Metrics]:
     """PPO's loss with pi(a_t | o_1 ... o_t) and V(o_1 ... o_t) in place of pi(a|s) and V(s).
 
-    `batch` holds the transitions [B], without padding; `sequences` says how they follow each other.
+    `batch` holds the transitions [B], without padding; `sequences` gives their order.
     """
     if len(sequences.rows) != len(batch):
         raise ValueError(f"the sequences have {len(sequences.rows)} steps, the batch {len(batch)}")
@@ -53,7 +53,7 @@ def recurrent_ppo_loss(
 
 
 class RecurrentPPO(Learner[RecurrentPPOConfig]):
-    """PPO whose policy remembers; several epochs of minibatches of whole sequences on each rollout."""
+    """PPO with a recurrent policy: several epochs over each rollout, in minibatches of whole sequences."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
@@ -86,10 +86,10 @@ class RecurrentPPO(Learner[RecurrentPPOConfig]):
         entropy_coef = self.scheduled_tensor(self.config.entropy_coef)
         history: list[Metrics] = []
         for minibatch, sequences in self._minibatches(batch):
-            taken = self._gradient_step(minibatch, sequences, clip_range, entropy_coef)
-            if taken is None:
+            step_metrics = self._gradient_step(minibatch, sequences, clip_range, entropy_coef)
+            if step_metrics is None:
                 break
-            history.append(taken)
+            history.append(step_metrics)
         self.updates += 1
         metrics = mean_metrics(history)
         valid = batch.select(torch.from_numpy(np.flatnonzero(rollout.valid)).to(self.device))
@@ -99,20 +99,20 @@ class RecurrentPPO(Learner[RecurrentPPOConfig]):
     def _gradient_step(
         self, minibatch: PolicyBatch, sequences: Sequences, clip_range: Tensor, entropy_coef: Tensor
     ) -> Metrics | None:
-        """One step on one minibatch; None if the policy has moved too far for another."""
+        """One gradient step, or None if the policy has already moved too far."""
         loss, metrics = recurrent_ppo_loss(
             self.model, minibatch, sequences, self.config, clip_range=clip_range, entropy_coef=entropy_coef
         )
-        # Reading the value waits for the computation, so only those who ask for it pay.
+        # Reading a value waits for the device, so only runs with `target_kl` do it.
         if self.config.target_kl is not None and float(metrics["approx_kl"]) > self.config.target_kl:
             return None
         return metrics | {"grad_norm": self.optimizer.step(loss)}
 
     def _batch(self, rollout: Rollout) -> PolicyBatch:
-        """All steps [T * N]. The critic judged them as it acted; only what followed the last ones is left to judge."""
+        """All steps [T * N]. `act` stored their values; the model computes those of the observations that follow."""
         memory = rollout.extras["memory"]
         following = np.concatenate([rollout.last_obs, rollout.final_obs])
-        # A last observation that starts an episode is judged with the memory of another one: nobody uses that value.
+        # A last observation that starts an episode gets a value with the memory of another episode, which nothing uses.
         remembered = np.concatenate([memory[-1], memory[rollout.final_steps, rollout.final_envs]])
         with torch.no_grad():
             obs, state = (torch.from_numpy(part).to(self.device) for part in (following, remembered))

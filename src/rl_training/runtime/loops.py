@@ -1,7 +1,10 @@
 """The two training loops. Each is an iterator that yields `Progress` after every round.
 
-Logging, evaluation, checkpoints and stopping are the body of one `for` in workflows.py. All state is in
-attributes, so that a loop can be saved like anything else.
+Logging, evaluation, checkpoints and stopping are the body of one `for` statement that uses the loop. All state is in
+attributes, so a loop can be saved like any other object.
+
+A loop owns what happens between environment and learner: it shapes rewards, shows observations to the learner's
+statistics, and advances the clock that both share.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from rl_training.runtime.steps import Episode
 
 @dataclass(slots=True)
 class Progress:
-    """Where a run stands after a round, and what the round brought."""
+    """The position of a run after a round, and the results of the round."""
 
     env_steps: int
     updates: int
@@ -38,7 +41,7 @@ class Progress:
 
 
 class Loop(ABC):
-    """Collect, learn, yield; until `total_timesteps`."""
+    """Collect, learn, yield, until `total_timesteps` env steps are done."""
 
     def __init__(self, envs: VectorEnv, spaces: Spaces, learner: Learner, config: TrainConfig, streams: Streams):
         self.learner, self.config, self.streams = learner, config, streams
@@ -53,21 +56,21 @@ class Loop(ABC):
 
     @abstractmethod
     def round(self) -> Progress | None:
-        """One round, or None when the budget is spent."""
+        """Do one round, or return None when the budget is used up."""
 
     def __iter__(self) -> Iterator[Progress]:
         try:
             while (progress := self.round()) is not None:
                 yield progress
-        except RolloutDropped:  # the state is that before the round
+        except RolloutDropped:  # the state is as it was before the round
             self.dropped = True
 
     @abstractmethod
     def barrier(self) -> None:
-        """Cut every episode here, so that what follows depends on nothing but the saved state.
+        """Cut every episode here, so that the rest of the run depends only on the saved state.
 
-        Env state cannot be captured in general. A checkpoint therefore cuts all episodes, in the run that goes
-        on just as in the run that is resumed, and both start new ones from the same derived seeds.
+        In general, the state of an env cannot be saved. A checkpoint therefore cuts all episodes, both in the run that
+        continues and in a run that is resumed from it, and both start new episodes from the same derived seeds.
         """
 
     def restart_envs(self) -> None:
@@ -88,10 +91,10 @@ class Loop(ABC):
 
 
 class OnPolicyLoop(Loop):
-    """A fresh rollout, one update on it, and so on.
+    """Each round collects a rollout and updates on it once.
 
-    The budget is never exceeded: the last rollout shrinks to fit, and a remainder of less than a quarter of a
-    rollout is left unspent, because an update on a handful of steps does more harm than good.
+    The budget is never exceeded: the last rollout is shortened to fit. A remainder of less than a quarter of a rollout
+    is not used, because an update on a few steps does more harm than good.
     """
 
     def __init__(self, envs: VectorEnv, spaces: Spaces, learner: Learner, config: TrainConfig, streams: Streams):
@@ -105,11 +108,11 @@ class OnPolicyLoop(Loop):
         if num_steps < max(1, self.num_steps / 4) and (self.env_steps > 0 or num_steps == 0):
             return None
         rollout, episodes = self.collector.collect(num_steps)
-        if not rollout.valid.any():  # under next-step autoreset a rollout of a step or two may be resets only
+        if not rollout.valid.any():  # under next-step autoreset, a rollout of a step or two may contain only resets
             return Progress(self.env_steps, self.learner.updates, [], episodes)
-        # Schedules use the steps before this rollout: the last update then still has a learning rate above 0.
+        # The clock still shows the steps before this rollout: the last update has a learning rate above 0.
         result = self.learn(replace(rollout, rewards=self._shaped_rewards(rollout)))
-        # Only now: to the update, the policy is the function that acted.
+        # Only now: for the update, the policy must be the function that acted.
         self.learner.observe(rollout.obs, rollout.valid)
         self.clock.env_steps += int(np.count_nonzero(rollout.valid))
         return Progress(self.env_steps, self.learner.updates, [result], episodes)
@@ -121,11 +124,11 @@ class OnPolicyLoop(Loop):
         return rewards if normalizer is None else normalizer(rewards, rollout.episode_starts, rollout.valid)
 
     def barrier(self) -> None:
-        """Between rollouts there is nothing to cut: the last one was bootstrapped where it ended."""
+        """Do nothing: every rollout bootstraps where it ends, so between rollouts there is nothing to cut."""
 
 
 class ReplayLoop(Loop):
-    """Steps go into the replay buffer; every `train_frequency` env steps, updates on batches from it."""
+    """Each round stores one vector step in the replay buffer; every `train_frequency` env steps there are updates."""
 
     def __init__(self, envs: VectorEnv, spaces: Spaces, learner: Learner, config: TrainConfig, streams: Streams):
         super().__init__(envs, spaces, learner, config, streams)
@@ -165,9 +168,9 @@ class ReplayLoop(Loop):
         return result
 
     def _updates_due(self) -> int:
-        """Rounds that came due since the last ones, times the updates of each.
+        """The number of updates that are due now.
 
-        With more envs than `train_frequency`, one vector step brings several rounds at once, so the ratio of
+        With more envs than `train_frequency`, one vector step makes several rounds of updates due. So the ratio of
         updates to env steps is the same for any number of envs.
         """
         if self.env_steps < self.settings.learning_starts:

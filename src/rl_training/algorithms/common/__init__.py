@@ -1,1 +1,1 @@
-"""The mathematics and machinery that the algorithms share."""
+"""What the algorithms share: mathematics as pure functions, and the base classes of learners."""

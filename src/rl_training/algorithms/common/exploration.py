@@ -1,4 +1,4 @@
-"""Exploration: epsilon-greedy for discrete actions, additive noise for continuous ones, uniform warm-up for both."""
+"""Exploration: epsilon-greedy for discrete actions, additive noise for continuous ones, random warm-up for both."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ def epsilon_greedy(
     epsilon: float,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """`greedy(obs)`, with each row replaced by a uniform action with probability epsilon. Nobody asks for a greedy
-    action that all rows are without."""
-    if len(obs) == 1:  # the same numbers of the stream, without arrays for one of them
+    """`greedy(obs)`, where each row is replaced by a uniform action with probability epsilon.
+
+    Greedy actions are computed only if at least one row needs them.
+    """
+    if len(obs) == 1:  # draws the same numbers as below, without arrays
         return np.array([rng.integers(num_actions)]) if rng.random() < epsilon else greedy(obs)
     explore = rng.random(len(obs)) < epsilon
-    exploring = np.count_nonzero(explore)
-    if exploring == 0:
+    num_exploring = np.count_nonzero(explore)
+    if num_exploring == 0:
         return greedy(obs)
     uniform = rng.integers(num_actions, size=len(obs))
-    return uniform if exploring == len(obs) else np.where(explore, uniform, greedy(obs))
+    return uniform if num_exploring == len(obs) else np.where(explore, uniform, greedy(obs))
 
 
 class GaussianNoise:
@@ -48,13 +50,14 @@ class GaussianNoise:
         self, actions: np.ndarray, rng: np.random.Generator, episode_starts: np.ndarray | None = None
     ) -> np.ndarray:
         noise = rng.standard_normal(actions.shape, dtype=np.float32) * np.float32(self.sigma)
-        return np.clip(actions + noise, -1.0, 1.0)
+        explored: np.ndarray = np.clip(actions + noise, -1.0, 1.0)
+        return explored
 
 
 class OrnsteinUhlenbeckNoise:
-    """x <- x - theta x + sigma N(0, 1): noise that lasts, for tasks where white noise averages out.
+    """x <- x - theta x + sigma N(0, 1): correlated noise, for tasks where independent noise averages out.
 
-    Parameters of arXiv:1509.02971 (theta 0.15); the state of an env returns to zero when its episode starts.
+    Parameters are those of arXiv:1509.02971 (theta 0.15). The state of an env is zero when an episode starts.
     """
 
     def __init__(self, sigma: float, theta: float = 0.15):
@@ -70,7 +73,8 @@ class OrnsteinUhlenbeckNoise:
             self.state[episode_starts] = 0.0
         noise = rng.standard_normal(actions.shape, dtype=np.float32)
         self.state += np.float32(self.sigma) * noise - np.float32(self.theta) * self.state
-        return np.clip(actions + self.state, -1.0, 1.0)
+        explored: np.ndarray = np.clip(actions + self.state, -1.0, 1.0)
+        return explored
 
     def state_dict(self) -> dict[str, Any]:
         return {"state": self.state}
@@ -80,13 +84,14 @@ class OrnsteinUhlenbeckNoise:
 
 
 def precision_noise(factors: np.ndarray, sigma: float, rng: np.random.Generator) -> np.ndarray:
-    """sigma P^(-1/2) z for P = L L^T: noise of covariance sigma^2 P^-1, wide along directions of little consequence.
+    """sigma P^(-1/2) z for P = L L^T: noise of covariance sigma^2 P^-1, wide along directions that matter little.
 
-    `factors` are the lower triangular L, [N, A, A]; the noise [N, A] solves L^T x = sigma z.
+    `factors` are the lower triangular L [N, A, A]. The noise [N, A] solves L^T x = sigma z.
     """
     draws = rng.standard_normal(factors.shape[:2], dtype=np.float32)[..., None]
     return np.float32(sigma) * np.linalg.solve(np.swapaxes(factors, 1, 2), draws)[..., 0]
 
 
 def make_action_noise(kind: str, sigma: float) -> GaussianNoise | OrnsteinUhlenbeckNoise:
+    """The noise of a `noise_type` setting."""
     return OrnsteinUhlenbeckNoise(sigma) if kind == "ou" else GaussianNoise(sigma)

@@ -1,6 +1,6 @@
 """Natural gradients without the Fisher matrix: its products with vectors, and conjugate gradient to invert it.
 
-All vectors are flat: the parameters' entries one after the other, in the order of the list.
+All vectors are flat: the entries of all parameters, in the order of the list.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Product = Callable[[Tensor], Tensor]
 
 
 def flat_gradient(output: Tensor, parameters: Sequence[nn.Parameter], *, differentiable: bool = False) -> Tensor:
-    """The gradient of a scalar as one vector; `differentiable` keeps the graph, to differentiate it again."""
+    """The gradient of a scalar as one vector; `differentiable` keeps the graph for a second derivative."""
     gradients = torch.autograd.grad(output, parameters, create_graph=differentiable)
     return torch.cat([gradient.reshape(-1) for gradient in gradients])
 
@@ -35,26 +35,26 @@ def fisher_product(mean_kl: Tensor, parameters: Sequence[nn.Parameter]) -> Produ
 
 
 def conjugate_gradient(product: Product, target: Tensor, steps: int, tolerance: float = 1e-10) -> Tensor:
-    """x with A x = `target`, for a positive definite A that is only known by `product`: v -> A v.
+    """x with A x = `target`, for a positive definite A that is given as `product`: v -> A v.
 
-    Stops after `steps` products, once the squared residual is below `tolerance` times that of x = 0, or where
-    rounding has left no positive curvature to go along.
+    Stops after `steps` products, when the squared residual is below `tolerance` times that of x = 0, or when rounding
+    errors leave no direction of positive curvature.
     """
     solution = torch.zeros_like(target)
     residual = target.clone()
     direction = target.clone()
     squared = residual @ residual
-    enough = tolerance * float(squared)
+    limit = tolerance * float(squared)
     for _ in range(steps):
-        if not float(squared) > enough:
+        if not float(squared) > limit:
             break
-        curved = product(direction)
-        curvature = direction @ curved
+        image = product(direction)
+        curvature = direction @ image
         if not float(curvature) > 0:
             break
         length = squared / curvature
         solution += length * direction
-        residual -= length * curved
+        residual -= length * image
         squared, before = residual @ residual, squared
         direction = residual + (squared / before) * direction
     return solution

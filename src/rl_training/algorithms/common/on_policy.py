@@ -1,4 +1,4 @@
-"""What the on-policy algorithms share: from a rollout to a flat batch with advantages, and minibatches of it."""
+"""From a rollout to minibatches: a flat batch with advantages, its minibatches, and the actor-critic loss."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ class PolicyBatch:
 
 
 def policy_batch(rollout: Rollout, model: PolicyModel, *, gamma: float, gae_lambda: float) -> PolicyBatch:
-    """Values in one batched call, bootstraps by the boundary rules of `Rollout`, advantages by GAE.
+    """The valid steps of a rollout: values from one call of the model, bootstraps by `Rollout`, advantages by GAE.
 
-    Where the model gave values with its actions, only those of what followed are left to compute.
+    If `act` stored values with the actions, the model computes only those of the observations that follow.
     """
     device = next(model.parameters()).device
     num_steps, num_envs = rollout.rewards.shape
     flat_obs = rollout.obs.reshape(num_steps * num_envs, *rollout.obs.shape[2:])
-    # One copy for all: the collector writes the next rollout into the same arrays.
+    # One copy: the collector writes the next rollout into the same arrays.
     every_obs = np.concatenate([flat_obs, rollout.last_obs, rollout.final_obs])
-    obs, what_followed = every_obs[: len(flat_obs)], every_obs[len(flat_obs) :]
+    obs, following_obs = every_obs[: len(flat_obs)], every_obs[len(flat_obs) :]
     values = rollout.extras.get("values")
     if values is None:
         values, following_values = np.split(model.value_numpy(every_obs), [len(flat_obs)])
         values = values.reshape(num_steps, num_envs)
     else:
-        following_values = model.value_numpy(what_followed)
+        following_values = model.value_numpy(following_obs)
     last_values, final_values = np.split(following_values, [num_envs])
     batch = flat_batch(
         rollout,
@@ -109,9 +109,9 @@ def minibatches(batch: PolicyBatch, size: int, rng: np.random.Generator, epochs:
 
 
 def normalize(advantages: Tensor) -> Tensor:
-    """Mean 0, standard deviation 1; a batch of one row is only centred (its deviation does not exist)."""
-    centred = advantages - advantages.mean()
-    return centred if len(advantages) < 2 else centred / (advantages.std() + 1e-8)
+    """Mean 0 and standard deviation 1; a single row has no deviation, and gets only mean 0."""
+    centered = advantages - advantages.mean()
+    return centered if len(advantages) < 2 else centered / (advantages.std() + 1e-8)
 
 
 def actor_critic_loss(

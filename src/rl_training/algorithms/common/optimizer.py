@@ -1,7 +1,7 @@
 """Gradient steps on one flat vector: clipping is one norm, Adam one pass.
 
-The parameters of a module become views of a single tensor. A network of a few thousand weights spends most of
-an ordinary optimizer step on per-tensor calls; on a flat vector that overhead is paid once.
+The parameters of a module become views of one tensor. For a network of a few thousand weights, most of an ordinary
+optimizer step is the overhead of one call per parameter; a flat vector has it once.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 def flatten_parameters(parameters: Iterable[nn.Parameter]) -> Tensor:
     """Give `parameters` one contiguous storage, in order, and return it.
 
-    Those that lie side by side already are left where they are: two optimizers can work on the same ones, or one
-    of them on the first few, as long as the one that has more is made first.
+    Parameters that are contiguous already stay where they are. So two optimizers can share parameters, or one of them
+    can use only the first few, if the one with more parameters is created first.
     """
     parameters = list(parameters)
     if (shared := _common_vector(parameters)) is not None:
@@ -31,7 +31,7 @@ def flatten_parameters(parameters: Iterable[nn.Parameter]) -> Tensor:
 
 
 def _common_vector(parameters: Sequence[nn.Parameter]) -> Tensor | None:
-    """The vector that `parameters` are consecutive views of, if there is one."""
+    """The vector that `parameters` are consecutive views of, or None."""
     start = expected = parameters[0].storage_offset()
     storage = parameters[0].untyped_storage().data_ptr()
     for parameter in parameters:
@@ -43,13 +43,13 @@ def _common_vector(parameters: Sequence[nn.Parameter]) -> Tensor | None:
 
 
 def vector_on(tensor: Tensor, start: int, size: int) -> Tensor:
-    """`size` entries of the storage that `tensor` lies in. Not a view: autograd does not see it change."""
+    """`size` entries of the storage of `tensor`. It is not a view, so autograd does not track its changes."""
     vector = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     return vector.set_(tensor.untyped_storage(), start, (size,), (1,))
 
 
 class OptimizerChoice(Protocol):
-    """Settings that let the user choose between Adam and RMSprop."""
+    """Settings that choose between Adam and RMSprop."""
 
     @property
     def optimizer(self) -> Literal["adam", "rmsprop"]: ...
@@ -67,8 +67,8 @@ def chosen_optimizer(config: OptimizerChoice) -> dict[str, Any]:
 class Optimizer:
     """Adam or RMSprop over the given parameters, with global-norm clipping.
 
-    Adam is arXiv:1412.6980, algorithm 1. RMSprop is the TensorFlow form that A2C's published settings assume:
-    epsilon inside the square root and a second moment that starts at one.
+    Adam is arXiv:1412.6980, algorithm 1. RMSprop has the form of TensorFlow, which the published settings of A2C
+    assume: epsilon inside the square root, and a second moment that starts at one.
     """
 
     def __init__(
@@ -83,32 +83,32 @@ class Optimizer:
         self.parameters: Sequence[nn.Parameter] = list(parameters)
         self.vector = flatten_parameters(self.parameters)
         self.kind, self.epsilon, self.decay, self.max_grad_norm = kind, epsilon, decay, max_grad_norm
-        # Tensors, not floats: a compiled update has them as inputs and sees a schedule move. Of one entry each, as in
-        # every checkpoint.
+        # Tensors, not floats: as inputs of a compiled step they follow a schedule. One entry each, as in checkpoints.
         self.learning_rate = torch.zeros(1, dtype=torch.float64)
         self.steps = torch.zeros(1, dtype=torch.float64)
-        # 0.9^steps and 0.999^steps, as running products: compiled code has a power of `steps` computed anew for every
-        # few weights, which took longer than all the rest of Adam.
+        # 0.9^steps and 0.999^steps as running products: compiled code would compute a power of `steps` again for every
+        # few weights, which takes longer than the rest of Adam.
         self.powers = torch.ones(2, dtype=torch.float64)
         self._decays = torch.tensor([0.9, 0.999], dtype=torch.float64)
         self.first_moment = torch.zeros_like(self.vector)
         self.second_moment = torch.full_like(self.vector, 1.0 if kind == "rmsprop" else 0.0)
 
     def set_learning_rate(self, value: float) -> None:
-        self.learning_rate.numpy()[0] = value  # a quarter of what `fill_` takes
+        self.learning_rate.numpy()[0] = value  # takes a quarter of the time of `fill_`
 
     def step(self, loss: Tensor) -> Tensor:
         """One step down the gradient of `loss`; returns the gradient's norm before clipping.
 
-        The parameters change behind autograd's back: a loss that was computed before a step of another optimizer
-        on parameters it depends on must not be stepped on after it.
+        Autograd does not notice that the parameters change. Compute a loss after all earlier steps on the parameters
+        that it depends on.
         """
         gradients = torch.autograd.grad(loss, self.parameters)
         return self.apply(torch.cat([g.reshape(-1) for g in gradients]))
 
     @torch.no_grad()
     def apply(self, gradient: Tensor) -> Tensor:
-        norm = torch.linalg.vector_norm(gradient)
+        """One step down a flat gradient; returns its norm before clipping."""
+        norm: Tensor = torch.linalg.vector_norm(gradient)
         learning_rate = self.learning_rate.squeeze()
         if self.max_grad_norm is not None:
             gradient = gradient * (self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
@@ -130,7 +130,7 @@ class Optimizer:
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if "powers" not in state:  # of a checkpoint from before they were kept
+        if "powers" not in state:  # an old checkpoint, which does not store them
             state = state | {"powers": self._decays ** state["steps"]}
         for name, current in self.state_dict().items():
             if state[name].shape != current.shape:

@@ -1,7 +1,7 @@
-"""Return distributions over fixed atoms: the projected Bellman target and its loss, shared by C51 and D4PG.
+"""Return distributions over fixed atoms: the projected Bellman target and its loss, for C51 and D4PG.
 
-Bellemare, Dabney, Munos (2017), arXiv:1707.06887. Probabilities are [B, atoms]; the support [atoms] is evenly
-spaced and rising.
+Bellemare, Dabney, Munos (2017), arXiv:1707.06887. Probabilities are [B, atoms]. The support [atoms] is evenly spaced
+and increasing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from rl_training.models.distributions import bellman_atoms
 
-CLIPPED_LIMIT = 0.02  # share of the targets' mass outside the support that is worth a word
+CLIPPED_LIMIT = 0.02  # share of the targets' mass outside the support that deserves a hint
 
 
 def make_support(low: float, high: float, num_atoms: int) -> Tensor:
@@ -23,16 +23,16 @@ def make_support(low: float, high: float, num_atoms: int) -> Tensor:
 
 
 def project(atoms: Tensor, probabilities: Tensor, support: Tensor) -> Tensor:
-    """Mass at any `atoms` [B, any] on the support: clipped to its ends, then shared by the two nearest atoms.
+    """Project probability mass at any `atoms` [B, any] onto the support: clip, then share between the nearest atoms.
 
     p_i = sum_j max(0, 1 - |clip(atom_j) - z_i| / spacing) * probability_j
 
-    The nearer atom gets more, in proportion: within the support the mean is kept.
+    Shares are linear in the distance, so the projection keeps the mean within the support.
     """
     low, high, last = support[0], support[-1], len(support) - 1
     position = (atoms.clamp(low, high) - low) * (last / (high - low))
-    # The lower neighbour is never the last atom, and the upper one is the next: an atom that is hit exactly gets
-    # share 1 from one side. Floor and ceil would be the same atom there, with shares of 0: its mass would be lost.
+    # The lower neighbor is never the last atom, and the upper one comes next: mass exactly on an atom goes there with
+    # share 1. With floor and ceil, both neighbors would be that atom, with shares of 0, and the mass would be lost.
     lower = position.floor().clamp(0, last - 1)
     upward = probabilities * (position - lower)
     index = lower.long()
@@ -41,16 +41,16 @@ def project(atoms: Tensor, probabilities: Tensor, support: Tensor) -> Tensor:
 
 
 def categorical_projection(rewards: Tensor, discounts: Tensor, next_probabilities: Tensor, support: Tensor) -> Tensor:
-    """The distribution of r + d Z(s'), on the support again (algorithm 1 of the paper).   [B, atoms]
+    """The distribution of r + d Z(s'), projected onto the support (algorithm 1 of the paper).   [B, atoms]
 
-    d is the batch's discount: gamma^n, or 0 after termination, where all mass lands on the reward.
+    d is the batch's discount: gamma^n, or 0 after termination, where the reward gets all the mass.
     """
     return project(bellman_atoms(rewards, discounts, support), next_probabilities, support)
 
 
 def clipped_share(rewards: Tensor, discounts: Tensor, next_probabilities: Tensor, support: Tensor) -> Tensor:
-    """Mean share of the target mass that lay outside the support and was clipped to its edge."""
-    # Rounding may take r + d * high over an upper end that was chosen as r / (1 - d) exactly.
+    """Mean share of the target mass that lies outside the support and is clipped to its edge."""
+    # Slack for rounding: r + d * high may exceed an upper end that was chosen as exactly r / (1 - d).
     slack = 0.01 * (support[1] - support[0])
     atoms = bellman_atoms(rewards, discounts, support)
     outside = (atoms < support[0] - slack) | (atoms > support[-1] + slack)
@@ -64,19 +64,19 @@ def cross_entropy(logits: Tensor, target: Tensor, weights: Tensor | None = None)
 
 
 def kl_divergence(target: Tensor, logits: Tensor) -> Tensor:
-    """KL(m || softmax(logits)) of each row, without gradient: the cross entropy less what no fit could take away.   [B]
+    """KL(m || softmax(logits)) of each row, without gradient: the priorities of prioritized replay.   [B]
 
-    It is what prioritised replay samples by.
+    It is the cross entropy minus the entropy of the target, which no fit can remove.
     """
     divergence = (torch.xlogy(target, target) - target * logits.detach().log_softmax(1)).sum(1)
     return divergence.clamp(min=0.0)
 
 
 def support_advice(metrics: Mapping[str, Any], low: float, high: float) -> str | None:
-    """What to tell the user about metrics whose targets do not fit the support."""
+    """A hint for the user if too many targets lie outside the support."""
     if metrics.get("support_clipped", 0.0) <= CLIPPED_LIMIT:
         return None
     return (
-        f"more than {CLIPPED_LIMIT:.0%} of the targets' mass lies outside of the support [{low:g}, {high:g}] and is "
+        f"more than {CLIPPED_LIMIT:.0%} of the targets' mass lies outside the support [{low:g}, {high:g}] and is "
         f"clipped to its edge (metric support_clipped): widen support_low and support_high, or lower reward_scale"
     )

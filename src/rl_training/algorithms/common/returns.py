@@ -14,15 +14,15 @@ def gae(
     ends: np.ndarray,
     gae_lambda: float,
 ) -> np.ndarray:
-    """Generalised advantage estimation, arXiv:1506.02438, eq. 16.
+    """Generalized advantage estimation, arXiv:1506.02438, eq. 16.
 
     A_t = delta_t + d_t * lambda * (1 - end_t) * A_{t+1},   delta_t = r_t + d_t * V(s'_t) - V(s_t)
 
-    All arrays [T, N]. `next_values` holds V of the TRUE successor s'_t (the final observation where an episode
-    was cut, not the next episode's first). `discounts` is gamma, or 0 after termination; `ends` is True where
-    an episode stops for either reason, which is where the trace must stop too.
+    All arrays are [T, N]. `next_values` is V of the TRUE successor s'_t: the final observation where an episode was
+    cut, not the first one of the next episode. `discounts` is gamma, or 0 after termination. `ends` is True where an
+    episode stops for either reason; the trace stops there too.
     """
-    deltas = rewards + discounts * next_values - values
+    deltas: np.ndarray = rewards + discounts * next_values - values
     trace = discounts * gae_lambda * ~ends
     advantages = np.empty_like(deltas)
     running = np.zeros_like(deltas[0])
@@ -33,5 +33,5 @@ def gae(
 
 
 def explained_variance(predictions: Tensor, targets: Tensor) -> Tensor:
-    """1 - Var(target - prediction) / Var(target): 1 is perfect, 0 no better than a constant, below 0 worse."""
+    """1 - Var(target - prediction) / Var(target): 1 is perfect, 0 is no better than a constant, below 0 is worse."""
     return 1.0 - (targets - predictions).var(correction=0) / targets.var(correction=0)

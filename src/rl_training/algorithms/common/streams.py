@@ -1,7 +1,7 @@
 """Named random streams: one seed per run, one independent generator per use.
 
-No code draws from a global generator. Evaluation, exploration, minibatch order and replay sampling each have
-their own stream, so that using one more or less of one never shifts another.
+No code draws from a global generator. Evaluation, exploration, minibatch order and replay sampling each have their own
+stream, so an extra draw from one stream never shifts another.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 
 def derived_seed(seed: int, *path: str | int) -> int:
-    """A 31-bit seed for `path` (a use, an env number, ...) under the run's seed."""
+    """A 31-bit seed for `path` (a purpose, an env number, ...), derived from the run's seed."""
     return int(_sequence(seed, path).generate_state(1)[0] >> 1)
 
 

@@ -1,4 +1,4 @@
-"""Whole trajectories for V-trace: groups of env columns, and what a policy says about every step of them."""
+"""Whole trajectories for V-trace: groups of env columns, with the current policy's outputs for every step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rl_training.models.policy import PolicyModel
 
 
 def env_columns(rollout: Rollout, envs: np.ndarray) -> Rollout:
-    """The rollout of these envs alone, in this order."""
+    """The rollout of these envs only, in this order."""
     per_step = {name: getattr(rollout, name)[:, envs] for name in ROLLOUT_FIELDS}
     position = np.full(rollout.rewards.shape[1], -1)
     position[envs] = np.arange(len(envs))
@@ -35,12 +35,12 @@ def env_columns(rollout: Rollout, envs: np.ndarray) -> Rollout:
 
 
 def column_groups(rollout: Rollout, count: int, rng: np.random.Generator) -> Iterator[Rollout]:
-    """The envs in random order, dealt into `count` groups; trajectories stay whole."""
+    """`count` groups of envs in random order; trajectories stay whole."""
     groups: Iterable[Rollout] = [rollout]
     if count > 1:
         orders = np.split(rng.permutation(rollout.rewards.shape[1]), count)
         groups = (env_columns(rollout, envs) for envs in orders)
-    # Under next-step autoreset a very short group may hold resets only, and nothing to learn from.
+    # Under next-step autoreset, a very short group may contain only resets, with nothing to learn from.
     return (group for group in groups if group.valid.any())
 
 
@@ -49,7 +49,9 @@ class Trajectories:
 
     def __init__(self, rollout: Rollout, model: PolicyModel):
         if "log_probs" not in rollout.extras:
-            raise ValueError("the rollout has no extras['log_probs']: V-trace needs those of the policy that acted")
+            raise ValueError(
+                "the rollout has no extras['log_probs']: V-trace needs the log-probabilities of the policy that acted"
+            )
         self.rollout, self.model = rollout, model
         self.device = next(model.parameters()).device
         flat_obs = rollout.obs.reshape(-1, *rollout.obs.shape[2:])
@@ -72,7 +74,7 @@ class Trajectories:
         return self.valid(self.log_probs), self.valid(self.entropy), self.valid(self.values)
 
     def vtrace(self, log_probs: Tensor, config: VTraceConfig) -> VTrace:
-        """V-trace towards the policy with these log-probabilities; values are the current model's."""
+        """V-trace for the policy with these log-probabilities, with values of the current model."""
         rollout, shape = self.rollout, self.rollout.rewards.shape
         with torch.no_grad():
             following = self.model.value(self.following_obs).cpu().numpy()
@@ -92,24 +94,24 @@ class Trajectories:
         )
 
     def batch(self, log_probs: Tensor, advantages: np.ndarray, targets: np.ndarray) -> PolicyBatch:
-        """The valid steps, with the log-probabilities that the policy's ratio is taken against."""
+        """The valid steps; `log_probs` are the denominator of the policy's ratio."""
         columns = (self.obs, self.actions, log_probs, self.values.detach(), self.flat(advantages), self.flat(targets))
         return PolicyBatch(*(self.valid(column) for column in columns))
 
 
 def importance_metrics(log_probs: Tensor, behavior_log_probs: Tensor, rho_bar: float) -> Metrics:
-    """Mean of the capped weights pi/mu, and how often the cap cuts one. Both inputs [B]."""
+    """Mean of the capped weights pi/mu, and the share of weights above the cap. Both inputs are [B]."""
     with torch.no_grad():
         weights = (log_probs - behavior_log_probs).exp()
         return {
             "rho_mean": weights.clamp(max=rho_bar).mean(),
-            # Not by a rounding error: fresh rollouts have weights of 1 to about seven digits, and 1 is the usual cap.
+            # Room for rounding: the weights of fresh rollouts are 1 to about seven digits, and 1 is the usual cap.
             "rho_clip_fraction": (weights > 1.0001 * rho_bar).float().mean(),
         }
 
 
 def approximate_kl(log_probs: Tensor, old_log_probs: Tensor) -> Tensor:
-    """mean((r - 1) - log r), which is never negative; the naive -log r can be."""
+    """mean((r - 1) - log r), which is never negative; the mean of -log r can be."""
     with torch.no_grad():
         log_ratio = log_probs - old_log_probs
         return (log_ratio.exp() - 1 - log_ratio).mean()

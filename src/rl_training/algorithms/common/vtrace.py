@@ -11,10 +11,10 @@ import numpy as np
 
 
 class VTrace(NamedTuple):
-    """What `vtrace` returns, each [T, N]."""
+    """The result of `vtrace`, each [T, N]."""
 
-    targets: np.ndarray  # v_t, what V(s_t) is regressed to
-    advantages: np.ndarray  # q_t - V(s_t), for a surrogate that has an importance ratio of its own
+    targets: np.ndarray  # v_t, the target of V(s_t)
+    advantages: np.ndarray  # q_t - V(s_t), for a surrogate that has its own importance ratio
     policy_gradient_advantages: np.ndarray  # the same times min(pg_rho_bar, pi/mu)
 
 
@@ -38,22 +38,21 @@ def vtrace(
     q_t - V(s_t) =       delta_t + d_t lambda (1 - end_t)     (v_{t+1} - V(s_{t+1}))
     delta_t = r_t + d_t V(s'_t) - V(s_t),   rho_t = min(rho_bar, pi/mu),   c_t = min(c_bar, pi/mu)
 
-    All arrays [T, N], in the conventions of `returns.gae`: `next_values` holds V of the TRUE successor s'_t (the
-    final observation where an episode was cut), `discounts` is gamma, or 0 after termination, and `ends` is True
-    where an episode stops for either reason, which is where the trace stops too. `log_probs` are of the policy pi
-    that is learned, `behavior_log_probs` of the policy mu that acted. With lambda 1, q_t is the paper's
-    r_t + gamma v_{t+1}; below 1 it leans on V by as much as the targets do, so that with pi = mu both the
-    advantages and v_t - V(s_t) are those of GAE.
+    All arrays are [T, N], with the conventions of `returns.gae`: `next_values` is V of the TRUE successor s'_t (the
+    final observation where an episode was cut), `discounts` is gamma, or 0 after termination, and `ends` is True where
+    an episode stops for either reason; the trace stops there too. `log_probs` belong to the policy pi that is learned,
+    `behavior_log_probs` to the policy mu that acted. With lambda 1, q_t is the paper's r_t + gamma v_{t+1}. Below 1, it
+    uses V as much as the targets do, so with pi = mu both the advantages and v_t - V(s_t) equal those of GAE.
     """
     names = ("rewards", "values", "next_values", "discounts", "ends", "log_probs", "behavior_log_probs")
     arrays = (rewards, values, next_values, discounts, ends, log_probs, behavior_log_probs)
     if rewards.ndim != 2 or any(array.shape != rewards.shape for array in arrays):
         shapes = ", ".join(f"{name} {array.shape}" for name, array in zip(names, arrays, strict=True))
-        raise ValueError(f"V-trace needs arrays of one shape [T, N], got {shapes}")
+        raise ValueError(f"V-trace needs arrays of the same shape [T, N], got {shapes}")
     for name, cap in (("rho_bar", rho_bar), ("c_bar", c_bar), ("pg_rho_bar", pg_rho_bar)):
         if not cap > 0:
             raise ValueError(f"V-trace needs {name} > 0, got {cap}")
-    with np.errstate(over="ignore"):  # infinite is as good as any weight above the caps
+    with np.errstate(over="ignore"):  # an infinite weight is capped like any other large one
         weights = np.exp(log_probs - behavior_log_probs)
     deltas = rewards + discounts * next_values - values
     trace = discounts * trace_lambda * ~ends
