@@ -177,7 +177,6 @@ def test_discrete_actions_add_the_start() -> None:
     given = spaces.to_env_actions(np.array([0, 2]))
     np.testing.assert_array_equal(given, [5, 7])
     assert given.dtype == np.int64
-    np.testing.assert_array_equal(spaces.from_env_actions(given), [0, 2])
 
 
 def test_multi_discrete_actions_are_stored_flat_and_from_zero() -> None:
@@ -192,7 +191,6 @@ def test_multi_discrete_actions_are_stored_flat_and_from_zero() -> None:
     given = spaces.to_env_actions(stored)
     np.testing.assert_array_equal(given, [[[0, 1], [2, 3]], [[1, 3], [5, 7]]])
     assert all(space.contains(action) for action in given)
-    np.testing.assert_array_equal(spaces.from_env_actions(given), stored)
 
 
 def test_multi_binary_actions_have_two_categories_each() -> None:
@@ -205,7 +203,7 @@ def test_multi_binary_actions_have_two_categories_each() -> None:
     )
     given = spaces.to_env_actions(np.array([[0, 1, 1, 0]]))
     assert space.contains(given[0])
-    np.testing.assert_array_equal(spaces.from_env_actions(given), [[0, 1, 1, 0]])
+    np.testing.assert_array_equal(given, [[[0, 1], [1, 0]]])
 
 
 def test_box_actions_reach_both_bounds_and_are_clipped() -> None:
@@ -217,7 +215,7 @@ def test_box_actions_reach_both_bounds_and_are_clipped() -> None:
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((3,), np.float32), ((2, 3), np.float64), ((), np.float32)])
-def test_box_actions_make_the_round_trip_inside_the_bounds(shape: tuple[int, ...], dtype: Any) -> None:
+def test_box_actions_are_scaled_linearly_inside_the_bounds(shape: tuple[int, ...], dtype: Any) -> None:
     generator = np.random.default_rng(5)
     low = generator.uniform(-5.0, 0.0, shape).astype(dtype)
     space = gym_spaces.Box(low, low + generator.uniform(0.1, 9.0, shape).astype(dtype), shape, dtype)
@@ -228,7 +226,8 @@ def test_box_actions_make_the_round_trip_inside_the_bounds(shape: tuple[int, ...
     assert given.shape == (50, *shape)
     assert given.dtype == dtype
     assert batch_space(space, 50).contains(given)
-    np.testing.assert_allclose(spaces.from_env_actions(given), stored, atol=1e-5)
+    expected = space.low + (stored.reshape(given.shape) + 1.0) / 2.0 * (space.high - space.low)
+    np.testing.assert_allclose(given, expected, atol=1e-5)
 
 
 def test_dimensions_without_two_bounds_are_not_scaled() -> None:
@@ -239,7 +238,6 @@ def test_dimensions_without_two_bounds_are_not_scaled() -> None:
     given = spaces.to_env_actions(stored)
     # The one bound that a half-bounded dimension has still holds.
     np.testing.assert_allclose(given, [[0.0, 40.0, 6.0, -50.0], [3.0, -40.0, 1.0, 2.0]])
-    np.testing.assert_allclose(spaces.from_env_actions(given[:1]), stored[:1])
 
 
 def test_equal_and_enormous_bounds_stay_finite() -> None:
@@ -247,7 +245,6 @@ def test_equal_and_enormous_bounds_stay_finite() -> None:
     spaces = Spaces(BOX, gym_spaces.Box(np.array([2.0, -largest]), np.array([2.0, largest]), dtype=np.float64))
     given = spaces.to_env_actions(np.array([[0.7, 1.0], [-1.0, -1.0]]))
     np.testing.assert_array_equal(given, [[2.0, largest], [2.0, -largest]])
-    np.testing.assert_array_equal(spaces.from_env_actions(given), [[0.0, 1.0], [0.0, -1.0]])
 
 
 @pytest.mark.parametrize(

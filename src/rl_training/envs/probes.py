@@ -1,13 +1,49 @@
-"""Probe envs: each so small that its true values are known, and each made to expose one kind of bug.
+"""Probe envs: a test kit for people who write algorithms.
 
-Values below are for discount g. Where the action does not matter, `continuous` chooses between Discrete(2)
-and a Box in [-1, 1], so that every algorithm can take the probe. A step after the end of an episode raises:
-whoever drives a probe must reset it.
+A probe is an env so small that the true values are known, built to expose one kind of bug. Start with
+`ConstantRewardProbe` and go down the list: the first probe that an algorithm does not solve says where to look.
+
+====================== ======================================= ===============================================
+probe                  an algorithm solves it if it learns     if not, look at
+====================== ======================================= ===============================================
+ConstantRewardProbe    V = 1                                   the value loss and its optimizer
+ObservationRewardProbe V(o) = o                                how observations reach the network
+DelayedRewardProbe     V(k) = g ** (length - 1 - k)            discounting and n-step returns
+ActionChoiceProbe      the action that pays                    the sign and the scale of the policy gradient
+ContinuousBanditProbe  the action `target`                     the scaling of actions
+MatchObservationProbe  the action that the observation names  how actions and observations are paired
+TimeLimitRingProbe     V of a task that never ends             truncation that is treated as termination
+AutoresetCanaryProbe   V of a short chain                      resets of a vector env that are taken for steps
+EnvIndexProbe          V(i) = i                                envs of a vector that are mixed up
+CueMemoryProbe         to repeat a cue seen some steps before  memory that is lost or not trained through time
+CueRingProbe           V = cue / (1 - g)                       bootstrapping without the policy's memory
+====================== ======================================= ===============================================
+
+Values are for discount g. Where the action does not matter, `continuous` chooses between Discrete(2) and a Box in
+[-1, 1], so that every algorithm can take the probe. A step after the end of an episode raises RuntimeError: whoever
+steps a probe must reset it.
+
+The probes need nothing but Gymnasium. Here is TD(0) on a table, checked against the values of a chain:
+
+>>> env, gamma, values = DelayedRewardProbe(length=3), 0.5, [0.0, 0.0, 0.0, 0.0]
+>>> for _ in range(50):
+...     observation, _ = env.reset()
+...     over = False
+...     while not over:
+...         state = int(observation[0])
+...         observation, reward, terminated, truncated, _ = env.step(0)
+...         target = reward + (0.0 if terminated else gamma * values[int(observation[0])])
+...         values[state] += 0.5 * (target - values[state])
+...         over = terminated or truncated
+>>> [round(value, 3) for value in values[:3]]
+[0.25, 0.5, 1.0]
+
+docs/testing-algorithms.md shows them with the algorithms of this library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -16,12 +52,30 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
+from rl_training.envs.env_types import EnvMaker
+
+__all__ = [
+    "ActionChoiceProbe",
+    "AutoresetCanaryProbe",
+    "ConstantRewardProbe",
+    "ContinuousBanditProbe",
+    "CueMemoryProbe",
+    "CueRingProbe",
+    "DelayedRewardProbe",
+    "EnvIndexProbe",
+    "MatchObservationProbe",
+    "ObservationRewardProbe",
+    "Probe",
+    "TimeLimitRingProbe",
+    "probe_vector_env",
+]
+
 Outcome = tuple[Sequence[float], float, bool, bool]
 """Next observation, reward, terminated, truncated."""
 
 
 class Probe(gym.Env[NDArray[np.float32], Any]):
-    """Base: a probe says how it starts and what an action leads to."""
+    """Base class. A probe of your own defines `start` and `advance`."""
 
     def __init__(self, *, observation_size: int = 1, continuous: bool = False) -> None:
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, (observation_size,), np.float32)
@@ -53,12 +107,15 @@ class Probe(gym.Env[NDArray[np.float32], Any]):
         raise NotImplementedError
 
     def advance(self, action: Any) -> Outcome:
-        """What this action leads to; `elapsed` already counts it."""
+        """The outcome of this action; `elapsed` already counts it."""
         raise NotImplementedError
 
 
 class ConstantRewardProbe(Probe):
-    """One step, reward 1: V = 1. Fails when the value loss or its optimizer is broken."""
+    """One step, reward 1: V = 1.
+
+    Exposes a value loss that is computed wrongly, or an optimizer that does not step.
+    """
 
     def start(self) -> Sequence[float]:
         return [0.0]
@@ -68,7 +125,10 @@ class ConstantRewardProbe(Probe):
 
 
 class ObservationRewardProbe(Probe):
-    """One step, observation -1 or +1 pays itself: V(o) = o. Fails when observations go astray on the way."""
+    """One step. The observation is -1 or +1 and is paid as the reward: V(o) = o.
+
+    Exposes observations that are lost, shuffled or normalized away before they reach the network.
+    """
 
     def start(self) -> Sequence[float]:
         self.shown = float(self.np_random.choice([-1.0, 1.0]))
@@ -79,9 +139,9 @@ class ObservationRewardProbe(Probe):
 
 
 class DelayedRewardProbe(Probe):
-    """`length` steps, observation = steps so far, reward 1 on the last: V(k) = g ** (length - 1 - k).
+    """`length` steps. The observation counts the steps, the last step pays 1: V(k) = g ** (length - 1 - k).
 
-    Fails when discounting, or the number of steps of an n-step return, is wrong.
+    Exposes wrong discounting, and n-step returns with a wrong number of steps.
     """
 
     def __init__(self, length: int = 2, *, continuous: bool = False) -> None:
@@ -97,7 +157,10 @@ class DelayedRewardProbe(Probe):
 
 
 class ActionChoiceProbe(Probe):
-    """One step, two actions: `good_action` pays 1, the other -1. Fails when the policy is pushed wrongly."""
+    """One step, two actions: `good_action` pays 1, the other one -1.
+
+    Exposes a policy gradient with the wrong sign, and advantages that belong to another action.
+    """
 
     def __init__(self, good_action: int = 1) -> None:
         super().__init__()
@@ -113,7 +176,7 @@ class ActionChoiceProbe(Probe):
 class ContinuousBanditProbe(Probe):
     """One step, reward -(a - target) ** 2 for an action in [low, high].
 
-    The best action is neither the centre nor a bound: fails when actions are scaled wrongly on the way.
+    Exposes actions that are scaled wrongly on the way to the env: the best one is neither the center nor a bound.
     """
 
     def __init__(self, target: float = 2.5, low: float = 0.0, high: float = 3.0) -> None:
@@ -129,10 +192,12 @@ class ContinuousBanditProbe(Probe):
 
 
 class MatchObservationProbe(Probe):
-    """One step, the action must match what is shown. Fails when actions and observations are paired wrongly.
+    """One step. The action must match the observation.
 
-    Discrete: -1 or +1 is shown and wants action 0 or 1, reward 1 for it and -1 else. Continuous: -0.5 or 0.5
-    is shown, reward -(a - shown) ** 2.
+    Discrete: -1 asks for action 0 and +1 for action 1; a match pays 1, anything else -1. Continuous: the observation
+    is -0.5 or 0.5 and the reward is -(a - observation) ** 2.
+
+    Exposes actions that are stored or learned together with the observation of another step.
     """
 
     def start(self) -> Sequence[float]:
@@ -148,13 +213,16 @@ class MatchObservationProbe(Probe):
 
 
 class TimeLimitRingProbe(Probe):
-    """A ring of `length` states, one-hot, reward 1 a step, one round per episode, ending in the first state.
+    """A ring of `length` states, one-hot, reward 1 per step. An episode is one round and ends in the first state.
 
-    Cut by a time limit, V = 1 / (1 - g) everywhere; with `terminal`,
-    V(k) = (1 - g ** (length - k)) / (1 - g). Fails when truncation and termination are confused.
+    The end is a time limit, so V = 1 / (1 - g) everywhere. With `terminal` it is a termination:
+    V(k) = (1 - g ** (length - k)) / (1 - g).
 
-    With `surprising` any later round may also be the last. A policy with memory needs that: if the limit always came
-    after the same history, none that goes beyond would ever be learned from, and nothing would say what it is worth.
+    Exposes truncation that is treated as termination, and the reverse.
+
+    With `surprising`, an episode ends after each round with probability 1/2. A policy with memory needs that: if the
+    limit always came after the same history, no longer history would ever be learned from, and its value would be
+    arbitrary.
     """
 
     def __init__(
@@ -178,11 +246,12 @@ class TimeLimitRingProbe(Probe):
 
 
 class AutoresetCanaryProbe(Probe):
-    """Observations 1, 2, ... `length`, then -1 at the end; the reward is the observation acted upon.
+    """Observations 1, 2, ... `length`, then -1 at the end. The reward is the observation before the step.
 
-    Only a start shows 1 and only an end shows -1, so an observation acted upon is never -1 and a next
-    observation is never 1. V(k) = sum of j * g ** (j - k) for j = k ... length when terminated; with
-    `truncate`, g ** (length + 1 - k) * V(-1) is added. Fails when a vector env's reset is taken for a step.
+    Only a start shows 1 and only an end shows -1, so no action is ever chosen at -1 and no next observation is ever 1.
+    V(k) = sum of j * g ** (j - k) for j = k ... length; with `truncate`, g ** (length + 1 - k) * V(-1) is added.
+
+    Exposes the reset of a vector env that is taken for a step, in either autoreset mode.
     """
 
     def __init__(self, length: int = 3, *, truncate: bool = False, continuous: bool = False) -> None:
@@ -200,7 +269,10 @@ class AutoresetCanaryProbe(Probe):
 
 
 class EnvIndexProbe(Probe):
-    """One step, shows `index` and pays it: V(i) = i. Fails when the envs of a vector are mixed up."""
+    """One step. Shows `index` and pays it: V(i) = i.
+
+    Exposes rows of a vector env that are mixed up, as by a reshape with the axes in the wrong order.
+    """
 
     def __init__(self, index: int, *, continuous: bool = False) -> None:
         super().__init__(continuous=continuous)
@@ -214,9 +286,11 @@ class EnvIndexProbe(Probe):
 
 
 class CueMemoryProbe(Probe):
-    """A cue, -1 or +1, is shown once; `delay` blank steps later (and only then) action 0 or 1 must match it.
+    """A cue, -1 or +1, is shown once. After `delay` blank steps, action 0 or 1 must match it.
 
-    Reward 1 for the match, 0 else. Without memory nothing beats 1/2. Fails when memory is lost, or not trained through.
+    A match pays 1, anything else 0. Without memory no policy gets more than 1/2.
+
+    Exposes memory that is lost between steps, or not trained through time.
     """
 
     def __init__(self, delay: int = 3) -> None:
@@ -234,10 +308,9 @@ class CueMemoryProbe(Probe):
 
 
 class CueRingProbe(Probe):
-    """A cue, -1 or +1, is shown once and pays itself at every step, also beyond the time limit: V = cue / (1 - g).
+    """A cue, -1 or +1, is shown once and paid at every step: V = cue / (1 - g). Every step may be cut by a time limit.
 
-    Any step may be the last. Fails when the value behind a time limit is taken without the memory of what led there:
-    that is 0 on average.
+    Exposes a bootstrap value at a time limit that is computed without the memory of the episode: it is 0 on average.
     """
 
     def start(self) -> Sequence[float]:
@@ -249,13 +322,13 @@ class CueRingProbe(Probe):
 
 
 def probe_vector_env(
-    probe: Callable[..., gym.Env[Any, Any]],
+    probe: EnvMaker,
     num_envs: int,
     *,
     autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
     **parameters: Any,
 ) -> SyncVectorEnv:
-    """Probes side by side in either autoreset mode; each `EnvIndexProbe` gets its own index."""
+    """Probes side by side in either autoreset mode. Each `EnvIndexProbe` gets its own index."""
     makers = [
         partial(probe, **({"index": index} if probe is EnvIndexProbe else {}), **parameters)
         for index in range(num_envs)

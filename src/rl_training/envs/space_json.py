@@ -3,78 +3,45 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
-_KEYS = {
-    "box": {"low", "high", "shape", "dtype"},
-    "discrete": {"n", "start"},
-    "multi_discrete": {"nvec", "start", "shape"},
-    "multi_binary": {"shape"},
-    "dict": {"spaces"},
-    "tuple": {"spaces"},
-}
 _LARGEST_SPACE = 2**28
 """Numbers in one space; a damaged document must not ask for all the memory there is."""
 
 
 def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
     """A JSON value from which `space_from_json` makes an equal space."""
-    if isinstance(space, gym.spaces.Box):
-        bounds = {"low": _bound_to_json(space.low), "high": _bound_to_json(space.high)}
-        return {"type": "box", **bounds, "shape": list(space.shape), "dtype": str(space.dtype)}
-    if isinstance(space, gym.spaces.Discrete):
-        return {"type": "discrete", "n": int(space.n), "start": int(space.start)}
-    if isinstance(space, gym.spaces.MultiDiscrete):
-        numbers = {"nvec": space.nvec.ravel().tolist(), "start": space.start.ravel().tolist()}
-        return {"type": "multi_discrete", **numbers, "shape": list(space.shape)}
-    if isinstance(space, gym.spaces.MultiBinary):
-        return {"type": "multi_binary", "shape": list(space.shape)}
-    if isinstance(space, gym.spaces.Dict):
-        # Pairs, not an object: the order of the keys is the order of the encoded columns.
-        pairs = [[key, space_to_json(inner)] for key, inner in space.spaces.items()]
-        return {"type": "dict", "spaces": pairs}
-    if isinstance(space, gym.spaces.Tuple):
-        return {"type": "tuple", "spaces": [space_to_json(inner) for inner in space.spaces]}
+    for name, kind in _KINDS.items():
+        if isinstance(space, kind.space):
+            return {"type": name, **kind.to_json(space)}
     raise ValueError(f"space {space} has no JSON form")
 
 
 def space_from_json(document: Any) -> gym.Space[Any]:
     """The space of a `space_to_json` value; anything else raises ValueError."""
-    kind = document.get("type") if isinstance(document, dict) else None
-    if not isinstance(kind, str) or kind not in _KEYS:
-        raise ValueError(f"unknown space type {kind!r}: known are {', '.join(_KEYS)}")
-    if set(document) != {"type", *_KEYS[kind]}:
-        raise ValueError(f"a {kind} space has the keys type, {', '.join(sorted(_KEYS[kind]))} and no others")
+    name = document.get("type") if isinstance(document, dict) else None
+    if not isinstance(name, str) or name not in _KINDS:
+        raise ValueError(f"unknown space type {name!r}: known are {', '.join(_KINDS)}")
+    kind = _KINDS[name]
+    if set(document) != {"type", *kind.keys}:
+        raise ValueError(f"a {name} space has the keys type, {', '.join(sorted(kind.keys))} and no others")
     try:
-        return _build(kind, document)
-    except (AssertionError, AttributeError, IndexError, OverflowError, TypeError) as problem:
-        raise ValueError(f"broken {kind} space: {problem}") from problem
+        return kind.from_json(document)
+    except (AssertionError, AttributeError, IndexError, OverflowError, TypeError) as error:
+        raise ValueError(f"broken {name} space: {error}") from error
 
 
-def _build(kind: str, document: dict[str, Any]) -> gym.Space[Any]:
-    if kind == "discrete":
-        return gym.spaces.Discrete(_integer(document["n"]), start=_integer(document["start"]))
-    if kind == "tuple":
-        return gym.spaces.Tuple([space_from_json(inner) for inner in _list(document["spaces"])])
-    if kind == "dict":
-        pairs = [_list(pair) for pair in _list(document["spaces"])]
-        if any(len(pair) != 2 or not isinstance(pair[0], (str, int)) for pair in pairs):
-            raise ValueError("a dict space is a list of [name, space]")
-        if len({pair[0] for pair in pairs}) != len(pairs):
-            raise ValueError("a dict space names a key twice")
-        return gym.spaces.Dict([(name, space_from_json(inner)) for name, inner in pairs])
-    shape = tuple(_integer(size) for size in _list(document["shape"]))
-    if any(size < 0 for size in shape) or _product(shape) > _LARGEST_SPACE:
-        raise ValueError(f"impossible shape {list(shape)}")
-    if kind == "multi_binary":
-        return gym.spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
-    if kind == "multi_discrete":
-        nvec, start = ([_integer(number) for number in _list(document[key])] for key in ("nvec", "start"))
-        return gym.spaces.MultiDiscrete(np.reshape(nvec, shape), start=np.reshape(start, shape))
-    name = document["dtype"]
+def _box_to_json(space: gym.spaces.Box) -> dict[str, Any]:
+    bounds = {"low": _bound_to_json(space.low), "high": _bound_to_json(space.high)}
+    return {**bounds, "shape": list(space.shape), "dtype": str(space.dtype)}
+
+
+def _box_from_json(document: dict[str, Any]) -> gym.Space[Any]:
+    shape, name = _shape(document), document["dtype"]
     if not isinstance(name, str) or not (name == "bool" or name.startswith(("int", "uint", "float"))):
         raise ValueError(f"a box of {name!r} is not numeric")
     dtype = np.dtype(name)
@@ -82,6 +49,86 @@ def _build(kind: str, document: dict[str, Any]) -> gym.Space[Any]:
     if (low > high).any():
         raise ValueError("a box has a lower bound above the upper one")
     return gym.spaces.Box(low, high, shape=shape, dtype=dtype.type)
+
+
+def _discrete_to_json(space: gym.spaces.Discrete) -> dict[str, Any]:
+    return {"n": int(space.n), "start": int(space.start)}
+
+
+def _discrete_from_json(document: dict[str, Any]) -> gym.Space[Any]:
+    return gym.spaces.Discrete(_integer(document["n"]), start=_integer(document["start"]))
+
+
+def _multi_discrete_to_json(space: gym.spaces.MultiDiscrete) -> dict[str, Any]:
+    return {"nvec": space.nvec.ravel().tolist(), "start": space.start.ravel().tolist(), "shape": list(space.shape)}
+
+
+def _multi_discrete_from_json(document: dict[str, Any]) -> gym.Space[Any]:
+    shape = _shape(document)
+    nvec, start = ([_integer(number) for number in _list(document[key])] for key in ("nvec", "start"))
+    return gym.spaces.MultiDiscrete(np.reshape(nvec, shape), start=np.reshape(start, shape))
+
+
+def _multi_binary_to_json(space: gym.spaces.MultiBinary) -> dict[str, Any]:
+    return {"shape": list(space.shape)}
+
+
+def _multi_binary_from_json(document: dict[str, Any]) -> gym.Space[Any]:
+    shape = _shape(document)
+    return gym.spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
+
+
+def _dict_to_json(space: gym.spaces.Dict) -> dict[str, Any]:
+    # Pairs, not an object: the order of the keys is the order of the encoded columns.
+    return {"spaces": [[key, space_to_json(inner)] for key, inner in space.spaces.items()]}
+
+
+def _dict_from_json(document: dict[str, Any]) -> gym.Space[Any]:
+    pairs = [_list(pair) for pair in _list(document["spaces"])]
+    if any(len(pair) != 2 or not isinstance(pair[0], (str, int)) for pair in pairs):
+        raise ValueError("a dict space is a list of [name, space]")
+    if len({pair[0] for pair in pairs}) != len(pairs):
+        raise ValueError("a dict space names a key twice")
+    return gym.spaces.Dict([(name, space_from_json(inner)) for name, inner in pairs])
+
+
+def _tuple_to_json(space: gym.spaces.Tuple) -> dict[str, Any]:
+    return {"spaces": [space_to_json(inner) for inner in space.spaces]}
+
+
+def _tuple_from_json(document: dict[str, Any]) -> gym.Space[Any]:
+    return gym.spaces.Tuple([space_from_json(inner) for inner in _list(document["spaces"])])
+
+
+class _Kind(NamedTuple):
+    """One type of space: its class, the keys of its JSON object, and the way there and back."""
+
+    space: type[gym.Space[Any]]
+    keys: frozenset[str]
+    to_json: Callable[[Any], dict[str, Any]]
+    from_json: Callable[[dict[str, Any]], gym.Space[Any]]
+
+
+_KINDS = {
+    "box": _Kind(gym.spaces.Box, frozenset({"low", "high", "shape", "dtype"}), _box_to_json, _box_from_json),
+    "discrete": _Kind(gym.spaces.Discrete, frozenset({"n", "start"}), _discrete_to_json, _discrete_from_json),
+    "multi_discrete": _Kind(
+        gym.spaces.MultiDiscrete,
+        frozenset({"nvec", "start", "shape"}),
+        _multi_discrete_to_json,
+        _multi_discrete_from_json,
+    ),
+    "multi_binary": _Kind(gym.spaces.MultiBinary, frozenset({"shape"}), _multi_binary_to_json, _multi_binary_from_json),
+    "dict": _Kind(gym.spaces.Dict, frozenset({"spaces"}), _dict_to_json, _dict_from_json),
+    "tuple": _Kind(gym.spaces.Tuple, frozenset({"spaces"}), _tuple_to_json, _tuple_from_json),
+}
+
+
+def _shape(document: dict[str, Any]) -> tuple[int, ...]:
+    shape = tuple(_integer(size) for size in _list(document["shape"]))
+    if any(size < 0 for size in shape) or math.prod(shape) > _LARGEST_SPACE:
+        raise ValueError(f"impossible shape {list(shape)}")
+    return shape
 
 
 def _bound_to_json(bound: np.ndarray[Any, Any]) -> Any:
@@ -94,22 +141,14 @@ def _bound_to_json(bound: np.ndarray[Any, Any]) -> Any:
 
 
 def _bound_from_json(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    values = value if isinstance(value, list) else [value] * min(1, _product(shape))
+    values = value if isinstance(value, list) else [value] * min(1, math.prod(shape))
     for number in values:
         if number not in ("inf", "-inf") and not isinstance(number, (int, float)):
-            raise ValueError(f"{number!r} is no bound of a box")
+            raise ValueError(f"{number!r} is not a bound of a box")
         if number != number:
             raise ValueError("a bound of a box is not a number")
     numbers = np.array([float(number) if isinstance(number, str) else number for number in values], dtype)
     return np.full(shape, numbers[0]) if len(numbers) == 1 else numbers.reshape(shape)
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    # Python integers, for numpy's product would wrap round on an absurd shape.
-    product = 1
-    for size in shape:
-        product *= size
-    return product
 
 
 def _integer(value: Any) -> int:

@@ -98,18 +98,6 @@ class Spaces:
             given = stored + self._first_category if self._shifted else stored
         return given.reshape(len(given), *self._env_action_shape).astype(self._action_dtype, copy=False)
 
-    def from_env_actions(self, actions: Any) -> Array:
-        """Stored actions [N, *action_shape] of the env's own: the inverse of `to_env_actions`."""
-        given = np.asarray(actions)
-        given = given.reshape(len(given), *self.action_shape)
-        if self.action_kind != "box":
-            categories: Array = given.astype(np.int64) - self._first_category
-            return categories
-        stored = given.astype(np.float64) - self._center
-        # A dimension whose bounds are equal has no scale: any stored value means the same, so zero.
-        stored = np.divide(stored, self._half_range, out=np.zeros_like(stored), where=self._half_range > 0)
-        return stored.astype(np.float32)
-
     def to_json(self) -> dict[str, Any]:
         """Both spaces as plain JSON values."""
         observation, action = space_to_json(self.observation_space), space_to_json(self.action_space)
