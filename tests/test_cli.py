@@ -1,4 +1,4 @@
-"""The command line, as users and scripts see it: what is printed where, and the exit codes."""
+"""The command line as users and scripts see it: output on stdout and stderr, and exit codes."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def test_train_eval_predict_and_resume(algorithm: str, tmp_path: Path) -> None:
     assert Path(summary["run_dir"]).parent == runs and Path(summary["checkpoint"]).is_dir()
     assert 0 < summary["env_steps"] <= 96 and summary["eval"]["episodes"] == 2
 
-    # The same agent on the same seeds: what `eval` says is what `train` said.
+    # The same agent on the same seeds: `eval` prints what `train` printed.
     outcome = call("eval", "latest", "--episodes", 2, "--output-dir", runs, "--json")
     assert outcome.code == 0 and outcome.json == summary["eval"]
-    # On other seeds it does otherwise; an agent that always pushes one way may by chance do the same on one of them.
+    # Other seeds give other scores; an agent that always pushes one way may score the same on one of them by chance.
     others = [
         call("eval", "latest", "--episodes", 2, "--seed", seed, "--output-dir", runs, "--json").json
         for seed in (77, 99)
@@ -112,7 +112,7 @@ def test_play_writes_an_mp4(trained: Trainer, tmp_path: Path) -> None:
     outcome = call("play", "best", "--mp4", tmp_path / "new" / "a.mp4", "--output-dir", runs, "--json")
     assert outcome.code == 0, outcome.err
     assert (tmp_path / "new" / "a.mp4").stat().st_size > 0
-    assert outcome.json["pictures"] == outcome.json["lengths"][0] + 1, "the first picture is before the first step"
+    assert outcome.json["pictures"] == outcome.json["lengths"][0] + 1, "the first frame is before the first step"
 
 
 def test_predict_reads_stdin_and_batches(trained: Trainer) -> None:
@@ -123,7 +123,7 @@ def test_predict_reads_stdin_and_batches(trained: Trainer) -> None:
     assert both.json == {"action": single}
 
 
-def test_json_lists_become_the_tuples_that_a_space_wants() -> None:
+def test_json_lists_become_the_tuples_of_a_space() -> None:
     pair = gym.spaces.Tuple([gym.spaces.Box(-9, 9, (2,)), gym.spaces.Discrete(3)])
     spaces = Spaces(gym.spaces.Dict({"pair": pair, "x": gym.spaces.Box(-9, 9, (1,))}), gym.spaces.Discrete(2))
     one, other = {"pair": [[1, 2], 0], "x": [3]}, {"pair": [[4, 5], 2], "x": [6]}
@@ -151,7 +151,7 @@ def test_several_seeds_are_several_runs(tmp_path: Path) -> None:
 
 def test_the_commands_that_train_suggests_work(tmp_path: Path) -> None:
     config = write_config(tmp_path / "tiny.yaml", tiny_config("ppo"))
-    # A directory whose name YAML would read as a mapping, and a shell as two words.
+    # YAML would read this directory name as a mapping, and a shell as two words.
     outcome = call("train", config, "--output-dir", tmp_path / "a: b", "--quiet")
     assert outcome.code == 0 and "mean return" in outcome.out
     commands = [line[line.index("rl-training") :] for line in outcome.out.splitlines() if "rl-training" in line]
@@ -187,7 +187,7 @@ def test_list_algorithms_and_configs_and_settings() -> None:
         assert outcome.code == 0 and "ppo" in outcome.out
 
 
-def test_a_terminal_that_knows_only_ascii_gets_its_output(trained: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_works_on_an_ascii_only_terminal(trained: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr("sys.stdout", stream)
     assert main(["eval", "latest", "--output-dir", str(trained("ppo")[0])]) == 0
@@ -200,19 +200,19 @@ def child_cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def test_help_and_version_answer_at_once() -> None:
+def test_help_and_version_are_fast() -> None:
     before = child_cpu_seconds()
     process = start_process("--help")
     out, err = process.communicate(timeout=30)
     assert process.returncode == 0, err
-    # The processor's time: the clock on the wall also counts what other programs do.
+    # CPU time, because wall-clock time includes other programs.
     assert child_cpu_seconds() - before < 0.5
     for word in ("train", "eval", "resume", "predict", "play", "inspect", "list"):
         assert word in out
     assert call("--version").out.strip() == f"rl_training {__version__}"
 
 
-def test_wrong_names_are_told_before_torch_is_imported(tmp_path: Path) -> None:
+def test_wrong_names_are_reported_before_torch_is_imported(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from rl_training.cli import main\n"

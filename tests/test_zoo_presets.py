@@ -1,4 +1,4 @@
-"""The zoo's manifests: real files, real presets, and one clear line for everything that can be wrong with one."""
+"""Manifests of the zoo: real files, real presets, and a one-line error for every mistake."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_env_has_a_row_for_every_algorithm_that_takes_its_actions(env: str, k
     assert len(takers) >= 9 and {f"{name}/{env}" for name in takers} <= rows
 
 
-def test_a_manifest_is_found_by_name_by_path_and_far_from_the_checkout(
+def test_a_manifest_is_found_by_name_and_path_outside_the_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -109,7 +109,7 @@ def test_rows_are_chosen_by_name_algorithm_or_env_and_long_ones_only_when_named(
         box2d.select(["pppo"])
     with pytest.raises(ConfigError, match=r"no such row in box2d; known names: a2c, .*, lunarlander, ") as caught:
         box2d.select(["xyzzy"])
-    assert "/" not in str(caught.value)  # algorithms and envs; their pairs would fill the screen
+    assert "/" not in str(caught.value)  # only algorithms and envs; all pairs would fill the screen
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_bad_manifest_is_one_line(text: dict[str, Any], message: str, tmp_path
         load_manifest(path)
 
 
-def test_asking_for_long_rows_only_says_how_to_get_them(tmp_path: Path) -> None:
+def test_selecting_only_long_rows_says_how_to_run_them(tmp_path: Path) -> None:
     problem = "all selected rows take hours; add --long, or name a row with --only"
     for words, request in (
         (("box2d", "--only", "lunarlander_masked"), "--only lunarlander_masked"),
@@ -192,27 +192,29 @@ def test_a_row_name_is_1_to_50_characters_that_are_a_path_below_any_folder(tmp_p
 
 
 @pytest.mark.parametrize("share", ["0", "-0.5", "1.5", "nan"])
-def test_a_share_of_the_budget_lies_between_0_and_1(share: str, tmp_path: Path) -> None:
+def test_a_fraction_of_the_budget_is_between_0_and_1(share: str, tmp_path: Path) -> None:
     for command in (["zoo", "run", "classic"], ["zoo", "table", "classic"], ["check", "ppo/cartpole"]):
         outcome = call(*command, "--budget-fraction", share, "--output-dir", tmp_path / "runs")
         assert outcome.code == 2 and "--budget-fraction" in outcome.err
 
 
-def test_own_presets_lie_beside_their_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_presets_are_found_next_to_their_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_manifest(tmp_path / "mine", {"quick": preset(), "other": preset(num_envs=16)})
     monkeypatch.chdir(tmp_path)
     loaded = load_manifest(path)
     assert [(entry.name, entry.preset.num_envs) for entry in loaded.entries] == [("quick", 8), ("other", 16)]
 
 
-def test_a_row_in_a_folder_below_the_manifest_has_its_preset_beside_it(tmp_path: Path) -> None:
+def test_a_row_in_a_subfolder_finds_its_preset_next_to_it(tmp_path: Path) -> None:
     write_manifest(tmp_path / "sub", {"quick": preset()})
     (tmp_path / "sub" / "row.yaml").write_text(json.dumps(row("quick.yaml")))
     (entry,) = load_manifest(write_manifest(tmp_path, {}, ["sub/row.yaml"])).entries
     assert entry.name == "quick" and entry.preset.total_timesteps == preset()["total_timesteps"]
 
 
-def test_the_working_directory_has_no_say_in_what_a_row_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_working_directory_does_not_change_the_meaning_of_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for folder in ("here", "mine"):
         (tmp_path / folder / "configs" / "ppo").mkdir(parents=True)
     settings = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": 640}
@@ -222,7 +224,7 @@ def test_the_working_directory_has_no_say_in_what_a_row_means(tmp_path: Path, mo
     assert planned["steps"] == 100_000, "the packaged manifest names the packaged preset"
     path = write_manifest(tmp_path / "mine", {}, [row(CARTPOLE)])
     assert load_manifest(path).entries[0].preset == load_config("ppo/cartpole")
-    # What lies beside an own manifest is meant.
+    # A file next to a custom manifest comes first.
     (tmp_path / "mine" / CARTPOLE).write_text(json.dumps(settings))
     assert load_manifest(path).entries[0].preset.total_timesteps == 640
 
@@ -279,7 +281,7 @@ def test_scripts_are_thin_calls_on_the_same_code(
         (("--seeds", "-3"), "--seeds: -3 is not valid, must be at least 1"),
     ],
 )
-def test_what_check_learning_cannot_do_is_one_line(
+def test_bad_arguments_of_check_learning_are_errors_in_one_line(
     words: tuple[str, ...],
     message: str,
     project_root: Path,
@@ -288,7 +290,7 @@ def test_what_check_learning_cannot_do_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    # Should it be taken all the same: no run is begun here.
+    # If the arguments were accepted, no run would start here.
     monkeypatch.setattr("rl_training.zoo.launcher.launch", lambda *_: Outcome({}, True))
     script = project_root / "scripts" / "check_learning.py"
     assert run_script(script, *words, monkeypatch=monkeypatch) == 2

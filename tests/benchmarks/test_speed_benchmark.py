@@ -1,4 +1,4 @@
-"""The speed benchmark: its modes run on our side, and its rows add up. What they measure is for an idle machine."""
+"""The speed benchmark: its modes run for our library, and its rows add up. The numbers need an idle machine."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def plain(parts: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No compiling: the figures do not matter here."""
+    """Do not compile: the numbers do not matter here."""
     monkeypatch.setattr("rl_training.runtime.auto_settings.resolve_compile", lambda config, device: "off")
 
 
-def test_every_work_is_a_valid_config(parts: ModuleType) -> None:
+def test_every_workload_is_a_valid_config(parts: ModuleType) -> None:
     for work in parts.WORKS.values():
         assert load_config(work.ours).algo in work.title.lower().replace("recurrentppo", "recurrent_ppo")
 
 
-# What the peers call our settings.
+# Names of our settings in the peers.
 THEIR_NAMES = {
     "num_steps": "n_steps",
     "minibatch_size": "batch_size",
@@ -46,7 +46,7 @@ THEIR_NAMES = {
 PUFFER_NAMES = {"num_steps": "bptt_horizon", "minibatch_size": "minibatch_size", "update_epochs": "update_epochs"}
 
 
-def test_both_sides_of_a_work_have_the_same_settings(parts: ModuleType) -> None:
+def test_both_sides_of_a_workload_have_the_same_settings(parts: ModuleType) -> None:
     for name, work in parts.WORKS.items():
         config, peer = load_config(work.ours), work.peer
         assert config.num_envs == peer["envs"], name
@@ -81,18 +81,18 @@ def test_growth_has_a_row_for_every_size(parts: ModuleType, monkeypatch: pytest.
     assert [row.split(" | ")[:2] for row in rows] == [["| 1", "16"], ["| 64", "64"]]
 
 
-def test_the_cost_of_checkpoints_is_what_training_waits_for_them(parts: ModuleType) -> None:
+def test_the_cost_of_checkpoints_is_the_time_training_waits_for_them(parts: ModuleType) -> None:
     checkpoint_cost = importlib.import_module("checkpoint_cost")
     cost = checkpoint_cost.saving_cost("ppo/cartpole", steps=22_000)
-    assert cost.every == 20_000 and len(cost.seconds) == 2  # one on the way, one at the end
+    assert cost.every == 20_000 and len(cost.seconds) == 2  # one during the run, one at the end
     assert 0 < cost.median < 1 and 0 < cost.share < 0.5
 
 
-def test_a_short_run_says_what_auto_was_and_how_long_both_took(parts: ModuleType) -> None:
+def test_short_runs_report_the_resolved_setting_and_both_times(parts: ModuleType) -> None:
     startup = importlib.import_module("startup")
     row = startup.short_runs([], 0.0, steps=2_048, pairs=1, presets=("ppo/cartpole",))[-1]
     preset, auto_is, auto, off, ratio = (cell.strip() for cell in row.strip("|").split("|"))
-    assert (preset, auto_is) == ("ppo/cartpole", "off")  # too few steps for compiling
+    assert (preset, auto_is) == ("ppo/cartpole", "off")  # too few steps to compile
     seconds = [float(text.split()[0]) for text in (auto, off)]
     assert min(seconds) > 0
     assert float(ratio) == pytest.approx(seconds[0] / seconds[1], rel=0.1)
@@ -129,7 +129,7 @@ def test_both_commits_are_measured_with_a_worker_of_their_own(
     assert min(*row.old, *row.new) > 0
 
 
-def test_without_the_peers_it_says_how_to_get_them(tmp_path: Path) -> None:
+def test_without_the_peers_the_error_says_how_to_install_them(tmp_path: Path) -> None:
     for script in BENCHMARKS.glob("*.py"):
         folder = tmp_path / "benchmarks"
         folder.mkdir(exist_ok=True)

@@ -87,7 +87,7 @@ def test_missing_extras_are_named(trained: Trainer, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("command", ["eval", "resume", "predict", "play", "inspect"])
-def test_a_target_that_is_no_checkpoint_is_exit_code_5(command: str, trained: Trainer, tmp_path: Path) -> None:
+def test_a_target_that_is_not_a_checkpoint_is_exit_code_5(command: str, trained: Trainer, tmp_path: Path) -> None:
     runs, outcome = trained("ppo")
     name = Path(outcome.json["run_dir"]).name
     foreign_directory, foreign_file = tmp_path / "foreign", tmp_path / "model.zip"

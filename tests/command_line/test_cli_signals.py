@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM on a real process: it saves, says how to go on, and the run does go on."""
+"""Ctrl-C and SIGTERM on a real process: it saves, prints how to resume, and the run can be resumed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cli_helpers import Outcome, call, start_process, tiny_config, wait_for, wri
 from rl_training.storage.checkpoints import checkpoint_steps, list_checkpoints, load_checkpoint
 
 ENDLESS = 10**9
-GRACE_SECONDS = 10  # what job schedulers usually grant is 30
+GRACE_SECONDS = 10  # job schedulers usually grant 30
 
 
 def has_saved(runs: Path) -> bool:
@@ -23,7 +23,7 @@ def has_saved(runs: Path) -> bool:
 
 
 def start_training(tmp_path: Path, algorithm: str, **changes: object) -> tuple[subprocess.Popen[str], Path]:
-    """A run without an end, in its own process, that has written a checkpoint since it began."""
+    """An endless run in its own process that has written a checkpoint."""
     settings = tiny_config(algorithm, total_timesteps=ENDLESS, checkpoint_every=128, **changes)
     config = write_config(tmp_path / "endless.yaml", settings)
     runs = tmp_path / "runs"
@@ -46,7 +46,7 @@ def test_first_signal_saves_and_the_run_can_be_resumed(algorithm: str, number: i
     assert "Traceback" not in err and "rl-training resume" in err
     summary = Outcome(75, out, err).json
     assert summary["eval"] is None, "an interrupted run is not evaluated"
-    assert summary["checkpoint"].endswith(f"{summary['env_steps']:012d}"), "all that was done is saved"
+    assert summary["checkpoint"].endswith(f"{summary['env_steps']:012d}"), "all steps are saved"
     assert [row["status"] for row in call("list", "runs", "--output-dir", runs, "--json").json] == ["interrupted"]
 
     goal = summary["env_steps"] + 64
@@ -74,11 +74,11 @@ gym.register("Blocking-v0", Blocking, max_episode_steps=20)
 """
 
 
-def test_second_interrupt_leaves_at_once_and_harms_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_interrupt_exits_at_once_without_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "blocking_env.py").write_text(BLOCKING_ENV)
     process, runs = start_training(tmp_path, "ppo", env_id="blocking_env:Blocking-v0")
     with process:
-        # Inside a step that never returns, the first signal has no effect that could be seen.
+        # Inside a step that never returns, the first signal has no visible effect.
         (tmp_path / "block").touch()
         wait_for((tmp_path / "blocked").exists, process)
         process.send_signal(signal.SIGINT)

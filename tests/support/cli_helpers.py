@@ -1,4 +1,4 @@
-"""Calling the command line inside the test process, and tiny runs for every algorithm."""
+"""Call the command line in the test process; tiny runs for every algorithm."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Outcome(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """What stdout says, which has to be one line."""
+        """The single line of stdout, parsed."""
         lines = self.out.splitlines()
         assert len(lines) == 1, f"{len(lines)} lines on stdout, stderr: {self.err}"
         return json.loads(lines[0])
 
 
 def call(*arguments: object, stdin: str | None = None) -> Outcome:
-    """Run a command in this process: no second import of torch."""
+    """Run a command in this process, without importing torch again."""
     out, err = io.StringIO(), io.StringIO()
     with (
         contextlib.redirect_stdout(out),
@@ -68,12 +68,12 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seco
     deadline = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, f"the process ended too soon: {process.communicate()}"
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.02)
 
 
 def tiny_config(algorithm: str, **changes: Any) -> dict[str, Any]:
-    """A run of well under a second, on an env that the algorithm takes."""
+    """A run of well under a second, on an env that the algorithm supports."""
     known = get_config_class(algorithm).model_fields
     discrete = "discrete" in get_spec(algorithm).actions
     return {
@@ -98,7 +98,7 @@ Trainer = Callable[[str], tuple[Path, Outcome]]
 
 
 def make_trainer(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
-    """Gives the output directory of a tiny run of an algorithm, made once, and what `train --json` printed."""
+    """A function that trains a tiny run, once per algorithm, and returns its output directory and output."""
 
     @cache
     def train(algorithm: str) -> tuple[Path, Outcome]:

@@ -1,4 +1,4 @@
-"""A tiny benchmark for tests: an env that is learned in a second, presets on it, a manifest of them."""
+"""A tiny benchmark for tests: an env that an agent learns in a second, presets and a manifest."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STEPS = 2_048
 
 
 def preset(**changes: Any) -> dict[str, Any]:
-    """PPO that learns to answer right within a few hundred of its steps: returns rise to 1."""
+    """PPO that learns the right answer within a few hundred steps: returns rise to 1."""
     return {
         "algo": "ppo",
         "env_id": "zoo_test_env:Vote-v0",
@@ -96,7 +96,7 @@ CURVE = {
 
 
 def manifest_with_curve(folder: Path, **changes: Any) -> Manifest:
-    """CartPole with a curve that somebody published, or with what is wrong about it."""
+    """CartPole with a published curve; `changes` can make it invalid."""
     rows = [row("configs/ppo/cartpole.yaml", floor=475, bar=495, curve="peer-cartpole")]
     return load_manifest(write_manifest(folder, {}, rows, curves={"peer-cartpole": CURVE | changes}))
 
@@ -110,7 +110,7 @@ def install_env(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def entry_of(name: str = "ppo/cartpole", **changes: Any) -> Entry:
-    """A row of a packaged preset, without a manifest around it."""
+    """A row of a packaged preset, without a manifest."""
     from rl_training.config.loading import load_config
 
     facts = row(f"configs/{name}.yaml", floor=475, bar=495, reference=500) | changes
@@ -124,7 +124,7 @@ def curve(steps: list[float], returns: list[float]) -> Curve:
 
 
 def store_run(entry: Entry, seed: int, folder: Path, evaluations: dict[int, float], **changes: Any) -> Job:
-    """A run that was stopped, or is still going on, as it lies on the disk."""
+    """The files of a run that was stopped or is still running."""
     job = Job(entry, seed, str(folder))
     job.run_dir.mkdir(parents=True)
     save_config(job.config.model_copy(update=changes), job.run_dir / "config.yaml")

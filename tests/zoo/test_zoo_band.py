@@ -1,4 +1,4 @@
-"""Bands: made from seeds, kept by a sound run, left by one whose loss is broken."""
+"""Bands are made from seeds; a correct run stays inside, a run with a broken loss leaves."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ def test_a_wide_band_is_wider_by_half_its_width_and_one_without_spread_by_a_hund
     assert (same.low.tolist(), same.high.tolist()) == ([198.0, 198.0], [202.0, 202.0])
 
 
-def test_a_band_ends_with_its_shortest_seed_and_judges_no_further() -> None:
+def test_a_band_ends_with_its_shortest_seed() -> None:
     short = make_band(entry_of(), [*LEARNS[:2], LEARNS[2].until(3)], 0.0)
     assert short.steps.tolist() == [1, 2, 3]
     later = curve([1, 2, 3, 9, 10], [0.0, 60.0, 100.0, -1e6, -1e6])
     verdict = short.judge(later)
-    assert verdict.passed and verdict.steps.tolist() == [1, 2, 3], "there is nothing to hold the rest against"
+    assert verdict.passed and verdict.steps.tolist() == [1, 2, 3], "the band has no value for the rest"
     assert short.judge(curve([1, 2, 3.002], [0.0, 60.0, -900.0])).left_at == 2, "a few steps late is still the end"
     assert short.share(100) == 0.03 and short.share(3) == 1.0
     assert replace(short, steps=np.array([1.0, 2.0, 95.0])).share(100) == 1.0, "whole rollouts end a little early"
 
 
-def test_a_check_that_fails_tells_where_the_curve_left() -> None:
+def test_a_failed_check_names_the_step_where_the_curve_left() -> None:
     band = make_band(entry_of(), LEARNS, 0.0)
     fallen = band.judge(curve([1, 2, 3, 4], [0.0, 0.0, 0.0, 240.0]))
     sentence = Check("ppo/cartpole", 5, 4, Path("runs/x"), band, fallen).sentence()
@@ -70,22 +70,22 @@ def test_a_curve_leaves_its_band_below_and_a_control_above() -> None:
     band = make_band(entry_of(), LEARNS, 0.0)
     never, at_once = curve([1, 2, 3, 4], [0.0] * 4), curve([1, 2, 3, 4], [100.0] * 4)
     assert band.judge(never).left_at == 1 and band.tells_from == 2
-    assert band.judge(at_once).passed, "learning faster is no fault"
-    assert band.judge(never.until(1)).passed, "at the beginning nobody has learned anything"
+    assert band.judge(at_once).passed, "learning faster is not a failure"
+    assert band.judge(never.until(1)).passed, "no agent has learned anything at the start"
     control = make_band(
         entry_of("ppo/cartpole_masked", floor=None, bar=None, must_stay_below=150), [curve([1, 2], [40, 45])] * 3, 9.0
     )
     assert control.judge(curve([1, 2], [0, 0])).passed and not control.judge(curve([1, 2], [40, 500])).passed
 
 
-def test_a_check_that_ends_too_early_to_tell_says_so() -> None:
+def test_a_check_that_ends_too_early_is_not_conclusive() -> None:
     band = make_band(entry_of(), LEARNS, 0.0)
     sentences = [
         Check("ppo/cartpole", 5, stop, Path("runs/x"), band, band.judge(LEARNS[0].until(stop))).sentence()
         for stop in (1, 4)
     ]
     assert sentences[0].endswith("not conclusive: an untrained agent leaves the band only at step 2")
-    assert not band.judge(curve([1, 2], [0.0, 0.0])).passed, "and from there on it is"
+    assert not band.judge(curve([1, 2], [0.0, 0.0])).passed, "from this step it is conclusive"
     assert sentences[1] == ("ppo/cartpole seed 5: inside the band up to step 4: running mean 62.5, band 42.5 to 83.5")
 
 
@@ -97,7 +97,7 @@ def test_the_margin_is_halved_at_most_to_stay_above_an_untrained_agent() -> None
         assert make_band(entry_of(), wide, untrained).low[-1] == pytest.approx(expected), untrained
 
 
-def test_a_band_that_cannot_tell_an_agent_that_learns_nothing_says_so() -> None:
+def test_a_band_that_contains_an_untrained_agent_is_not_conclusive() -> None:
     band = make_band(entry_of(), LEARNS, 200.0)
     at_once = Check("ppo/cartpole", 5, 4, Path("runs/x"), band, band.judge(LEARNS[0]))
     assert band.tells_from is None
@@ -152,8 +152,8 @@ def test_every_preset_has_a_band() -> None:
     assert [name for name in list_presets() if not band_path(name).is_file()] == []
 
 
-def test_packaged_bands_are_left_by_an_agent_that_learns_nothing() -> None:
-    """But for controls, and where a stored seed of the preset itself had learned nothing for most of its run."""
+def test_an_untrained_agent_leaves_packaged_bands() -> None:
+    """Except for controls, and for presets of which a stored seed did not learn for most of its run."""
     bands = [load_band(path) for path in sorted((zoo_folder() / "bands").rglob("*.json"))]
     assert {band.name for band in bands if band.tells_from is None and not band.control} <= CANNOT_TELL
     for band in bands:
@@ -161,7 +161,7 @@ def test_packaged_bands_are_left_by_an_agent_that_learns_nothing() -> None:
         assert band.judge(flat).passed == (band.tells_from is None), band.name
 
 
-def test_the_smallest_fraction_that_a_check_asks_for_is_enough() -> None:
+def test_the_smallest_fraction_in_the_error_of_a_check_is_enough() -> None:
     for name in list_presets():
         band, total = load_band(band_path(name)), load_config(name).total_timesteps
         assert share_of(total, smallest_fraction(band, total)) >= band.steps[0], name
@@ -217,18 +217,18 @@ def test_a_sound_run_passes_the_check(tiny: tuple[Path, Path], tmp_path: Path, m
     install_env(tmp_path / "env", monkeypatch)
     outcome = check(tiny, tmp_path, "--json")
     assert outcome.code == 0, outcome.err
-    assert outcome.json["passed"] and outcome.json["seed"] == 3, "a seed that the band was not made from"
+    assert outcome.json["passed"] and outcome.json["seed"] == 3, "a seed that the band does not contain"
     assert [point[0] for point in outcome.json["curve"]] == list(range(256, STEPS + 1, 256))
     part = check(tiny, tmp_path, "--budget-fraction", 0.5, "--seed", 3, "--json").json
-    assert part["curve"] == outcome.json["curve"][:4], "the beginning of the same run, not a shortened one"
+    assert part["curve"] == outcome.json["curve"][:4], "the first part of the same run, not a shorter run"
     stored = load_config(Path(part["run_dir"]) / "config.yaml")
-    assert stored.total_timesteps == STEPS, "schedules stay those of the whole budget"
+    assert stored.total_timesteps == STEPS, "schedules stay those of the full budget"
     assert check(tiny, tmp_path, "--budget-fraction", 0.2, "--seed", 7, "--json").json["seed"] == 7
     nothing = check(tiny, tmp_path, "--budget-fraction", 0.01)
     assert nothing.code == 2 and "before the first evaluation" in nothing.err
 
 
-def test_where_the_band_is_of_a_beginning_the_check_ends_with_it(
+def test_a_check_ends_with_a_band_of_part_of_the_budget(
     tiny: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_env(tmp_path / "env", monkeypatch)
@@ -238,11 +238,11 @@ def test_where_the_band_is_of_a_beginning_the_check_ends_with_it(
         *("--output-dir", folder / "runs", "--write", tmp_path, "--json"),
     )
     assert made.json == [str(tmp_path / "quick.json")]
-    whole, beginning = load_band(tiny[1]), load_band(tmp_path / "quick.json")
-    np.testing.assert_array_equal(beginning.steps, whole.steps[whole.steps <= STEPS / 2])
+    whole, part = load_band(tiny[1]), load_band(tmp_path / "quick.json")
+    np.testing.assert_array_equal(part.steps, whole.steps[whole.steps <= STEPS / 2])
     outcome = check((tiny[0], tmp_path / "quick.json"), tmp_path, "--json").json
     assert outcome["passed"] and outcome["stop"] == STEPS / 2
-    assert [point[0] for point in outcome["curve"]] == beginning.steps.tolist()
+    assert [point[0] for point in outcome["curve"]] == part.steps.tolist()
 
 
 def test_a_broken_loss_fails_the_check(

@@ -1,4 +1,4 @@
-"""Runs against a published curve at the same env step, finished or not. No training here."""
+"""Comparison of finished and unfinished runs with a published curve. Does not train."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def table_of(entries: Sequence[Entry], seeds: int, folder: Path, fraction: float
     return make_table(entries, gather(entries, seeds, str(folder)), seeds, fraction)
 
 
-def test_unfinished_runs_are_compared_at_the_steps_they_have_got_to(tmp_path: Path) -> None:
+def test_unfinished_runs_are_compared_at_the_steps_they_have_reached(tmp_path: Path) -> None:
     (entry,) = manifest_with_curve(tmp_path).entries
     store_run(entry, 0, tmp_path / "runs", {20_000: 50.0, 40_000: 150.0, 60_000: 250.0})
     store_run(entry, 1, tmp_path / "runs", {20_000: 70.0, 40_000: 190.0})
     (line,) = table_of([entry], 5, tmp_path / "runs")
     assert line["verdict"] == "0 of 5 seeds, 2 under way at 40,000 .. 60,000 of 100,000 steps"
-    assert "median" not in line and line["scores"] == [], "no evaluation on the way passes for a score"
+    assert "median" not in line and line["scores"] == [], "an evaluation during training is not a score"
     assert (line["published_at_step"], line["published"], line["ours_at_step"]) == (40_000, 200.0, 170.0)
     at = {each["step"]: each for each in line["against_published"]}
-    assert list(at) == [20_000, 40_000, 50_000], "nothing is said of steps that no run has got to"
+    assert list(at) == [20_000, 40_000, 50_000], "steps that no run has reached are left out"
     assert at[20_000] == {
         "step": 20_000, "of_steps": 100_000, "seeds": 2, "of_seeds": 5, "mean": 60.0, "by_seed": {"0": 50.0, "1": 70.0},
         "standard_error": pytest.approx(10.0), "published": 100.0, "published_standard_error": 10.0, "ratio": 0.6,
@@ -47,7 +47,7 @@ def test_unfinished_runs_are_compared_at_the_steps_they_have_got_to(tmp_path: Pa
     assert [each["step"] for each in part["against_published"]] == [20_000, 40_000], "a part ends where it ends"
 
 
-def test_runs_of_other_settings_and_failed_ones_do_not_pass_for_progress(tmp_path: Path) -> None:
+def test_runs_of_other_settings_and_failed_ones_do_not_count_as_progress(tmp_path: Path) -> None:
     (entry,) = manifest_with_curve(tmp_path).entries
     store_run(entry, 0, tmp_path / "runs", {20_000: 50.0}, num_envs=entry.preset.num_envs + 1)
     note_failure(store_run(entry, 1, tmp_path / "runs", {20_000: 70.0}), "loss became NaN")
@@ -56,7 +56,7 @@ def test_runs_of_other_settings_and_failed_ones_do_not_pass_for_progress(tmp_pat
     assert [each["by_seed"] for each in line["against_published"]] == [{"1": 70.0}]
 
 
-def test_without_a_step_that_both_have_there_is_nothing_to_compare(tmp_path: Path) -> None:
+def test_without_a_common_step_there_is_no_comparison(tmp_path: Path) -> None:
     (entry,) = manifest_with_curve(tmp_path, uncounted_steps=60_000).entries
     nothing: dict[str, Any] = {
         "published_at_step": None,
@@ -140,7 +140,7 @@ def test_finished_runs_are_compared_too(tmp_path: Path) -> None:
     assert write_report(manifest, manifest.entries, table, results, 1, tmp_path / "out")
 
 
-def test_a_picture_has_the_published_curve_dashed_a_little_past_our_own(tmp_path: Path) -> None:
+def test_a_plot_has_the_published_curve_dashed_a_little_past_our_own(tmp_path: Path) -> None:
     from matplotlib.figure import Figure
 
     (entry,) = manifest_with_curve(tmp_path).entries
@@ -160,7 +160,7 @@ def test_a_picture_has_the_published_curve_dashed_a_little_past_our_own(tmp_path
     assert drawn.get_xydata().tolist()[-1] == [100_000, 500.0], "no further than it was published"
 
 
-def test_a_picture_leaves_out_runs_that_have_only_begun(tmp_path: Path) -> None:
+def test_a_plot_leaves_out_runs_that_have_only_started(tmp_path: Path) -> None:
     (entry,) = manifest_with_curve(tmp_path).entries
     store_run(entry, 0, tmp_path / "runs", dict.fromkeys(range(20_000, 80_001, 20_000), 1.0))
     store_run(entry, 1, tmp_path / "runs", {20_000: 1.0, 40_000: 2.0})
@@ -170,7 +170,7 @@ def test_a_picture_leaves_out_runs_that_have_only_begun(tmp_path: Path) -> None:
     assert ends == [80_000, 40_000]
 
 
-def test_a_bar_is_drawn_where_a_run_has_come_near_its_end() -> None:
+def test_a_bar_is_drawn_if_a_run_is_near_its_end() -> None:
     from matplotlib.figure import Figure
 
     for last, labels in ((100_000, ["ppo", "bar"]), (66_700, ["ppo", "bar"]), (66_600, ["ppo"])):

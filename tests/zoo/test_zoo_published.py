@@ -1,4 +1,4 @@
-"""Published curves as a manifest holds them: read and checked."""
+"""Published curves of a manifest: loading and validation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_bad_curve_is_one_line_that_names_it(changes: dict[str, Any], message:
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
 
 
-def test_a_row_names_a_curve_that_there_is(tmp_path: Path) -> None:
+def test_a_row_must_name_a_defined_curve(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="row 1: curve 'other' is not defined, curves has none"):
         load_manifest(write_manifest(tmp_path, {}, [row(CARTPOLE, curve="other")]))
     path = write_manifest(tmp_path, {}, [row(CARTPOLE, curve="other")], curves={"one": CURVE, "two": CURVE})
@@ -48,7 +48,7 @@ def test_a_row_names_a_curve_that_there_is(tmp_path: Path) -> None:
         load_manifest(path)
 
 
-def test_a_row_in_a_file_of_its_own_has_the_curves_beside_it(tmp_path: Path) -> None:
+def test_a_row_in_a_separate_file_uses_the_curves_of_its_benchmark(tmp_path: Path) -> None:
     path = write_manifest(tmp_path, {}, ["one.yaml"], curves={"peer": CURVE})
     path.rename(tmp_path / "benchmark.yaml")
     (tmp_path / "one.yaml").write_text(json.dumps(row(CARTPOLE, curve="peer")))

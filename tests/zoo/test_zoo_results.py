@@ -1,4 +1,4 @@
-"""What a report keeps of runs, and what the next one makes of it where the runs are not. No training here."""
+"""The results that a report saves, and a later report without the runs. Does not train."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def report(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / "out").rglob("*") if path.is_file()}
 
 
-def test_a_report_made_anew_without_its_runs_is_the_same(entry: Entry, tmp_path: Path) -> None:
+def test_a_report_from_saved_results_is_the_same(entry: Entry, tmp_path: Path) -> None:
     for seed, value in enumerate((480.0, 496.0, 500.0)):
         finish(entry, seed, tmp_path / "runs", value)
     assert write(tmp_path, tmp_path / "runs") == "pass"
@@ -58,7 +58,7 @@ def test_a_report_made_anew_without_its_runs_is_the_same(entry: Entry, tmp_path:
     assert write(tmp_path, tmp_path / "nowhere") == "pass"
     assert report(tmp_path) == with_runs
     shutil.rmtree(tmp_path / "out")
-    assert write(tmp_path, tmp_path / "nowhere") == "0 of 3 seeds", "it was the kept results that told"
+    assert write(tmp_path, tmp_path / "nowhere") == "0 of 3 seeds", "the saved results were used before"
 
 
 def test_a_table_is_shown_from_kept_results_alone(entry: Entry, tmp_path: Path) -> None:
@@ -79,10 +79,10 @@ def test_seeds_may_come_from_several_machines(entry: Entry, tmp_path: Path) -> N
     assert write(tmp_path, tmp_path / "other") == "pass"
     assert json.loads((tmp_path / "out" / "tiny.json").read_text())[0]["scores"] == [500.0, 500.0, 490.0]
     few = gather([entry], 2, str(tmp_path / "nowhere"), tmp_path / "out" / "results")[entry.name]
-    assert list(few) == [0, 1], "no more seeds than were asked for"
+    assert list(few) == [0, 1], "no more seeds than requested"
 
 
-def test_what_got_further_counts_and_a_finished_run_here_most(entry: Entry, tmp_path: Path) -> None:
+def test_the_result_with_more_steps_wins_and_a_finished_run_over_all(entry: Entry, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
 
     def steps_and_score(runs: str) -> tuple[float, float | None]:
@@ -113,7 +113,7 @@ def test_evaluations_since_the_last_save_count_as_progress(entry: Entry, tmp_pat
     assert (result.env_steps, result.curve.steps.tolist()) == (20_000, [20_000, 60_000])
 
 
-def test_what_is_kept_counts_where_its_evaluations_or_its_score_say_more(entry: Entry, tmp_path: Path) -> None:
+def test_a_saved_result_wins_if_it_has_more_evaluations_or_a_score(entry: Entry, tmp_path: Path) -> None:
     store_run(entry, 0, tmp_path / "runs", {20_000: 1.0})
     save_results(entry, {0: Result(curve([20_000, 60_000], [2.0, 2.0]), 20_000)}, tmp_path / "longer_curve")
     score = {"mean_return": 480.0, "env_steps": 15_000.0, "wall_seconds": 1.0}
@@ -126,7 +126,7 @@ def test_what_is_kept_counts_where_its_evaluations_or_its_score_say_more(entry: 
     assert not only_evaluated.done(60_000, 0.6), "a part is done when it was saved there"
 
 
-def test_seeds_that_were_not_asked_for_stay_kept(entry: Entry, tmp_path: Path) -> None:
+def test_saved_seeds_that_were_not_requested_are_kept(entry: Entry, tmp_path: Path) -> None:
     for seed in range(3):
         finish(entry, seed, tmp_path / "runs", 500.0)
     kept = tmp_path / "out" / "results"
@@ -136,7 +136,7 @@ def test_seeds_that_were_not_asked_for_stay_kept(entry: Entry, tmp_path: Path) -
     assert list(load_results(entry, kept)) == [0, 1, 2]
 
 
-def test_a_page_is_not_overwritten_by_one_that_knows_less(entry: Entry, tmp_path: Path) -> None:
+def test_a_page_is_not_overwritten_by_one_with_fewer_seeds(entry: Entry, tmp_path: Path) -> None:
     for seed in range(3):
         finish(entry, seed, tmp_path / "runs", 500.0)
     assert write(tmp_path, tmp_path / "runs") == "pass"
@@ -154,12 +154,10 @@ def test_a_page_is_not_overwritten_by_one_that_knows_less(entry: Entry, tmp_path
     (line,) = json.loads(page.read_text())
     for other in (line | {"settings": line["settings"] | {"num_envs": 3}}, line | {"name": "ppo/gone"}):
         page.write_text(json.dumps([other]))
-        assert write(tmp_path, tmp_path / "nowhere") == "0 of 3 seeds", "of a preset or row that is no more"
+        assert write(tmp_path, tmp_path / "nowhere") == "0 of 3 seeds", "the preset or row no longer exists"
 
 
-def test_a_page_of_some_seeds_is_not_overwritten_either_nor_one_with_rows_that_were_not_asked_for(
-    entry: Entry, tmp_path: Path
-) -> None:
+def test_a_page_of_some_seeds_or_with_other_rows_is_not_overwritten(entry: Entry, tmp_path: Path) -> None:
     finish(entry, 0, tmp_path / "runs", 500.0)
     assert write(tmp_path, tmp_path / "runs", seeds=3) == "1 of 3 seeds"
     manifest = load_manifest(str(tmp_path / "tiny.yaml"))
@@ -168,7 +166,7 @@ def test_a_page_of_some_seeds_is_not_overwritten_either_nor_one_with_rows_that_w
 
 
 @pytest.mark.parametrize("text", ["", "null", "[1]", "[{}]", '{"a": 1}', '[{"name": "ppo/cartpole", "seeds": "x"}]'])
-def test_a_page_without_figures_is_told_in_one_line(entry: Entry, tmp_path: Path, text: str) -> None:
+def test_a_page_without_results_is_an_error_in_one_line(entry: Entry, tmp_path: Path, text: str) -> None:
     finish(entry, 0, tmp_path / "runs", 500.0)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "tiny.json").write_text(text)
@@ -177,7 +175,7 @@ def test_a_page_without_figures_is_told_in_one_line(entry: Entry, tmp_path: Path
     assert refused.code == 2 and refused.err.count("\n") == 1 and "tiny.json: not the results" in refused.err
 
 
-def test_the_page_of_a_part_of_the_budgets_stands_beside_that_of_the_whole(entry: Entry, tmp_path: Path) -> None:
+def test_the_page_for_a_fraction_of_the_budgets_has_its_own_folder(entry: Entry, tmp_path: Path) -> None:
     finish(entry, 0, tmp_path / "runs", 500.0)
     assert write(tmp_path, tmp_path / "runs", seeds=1) == "pass"
     whole = {path: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
@@ -189,7 +187,7 @@ def test_the_page_of_a_part_of_the_budgets_stands_beside_that_of_the_whole(entry
     assert "**last** checkpoint" not in page and "100 deterministic" not in page
 
 
-def test_a_page_names_the_machines_that_the_runs_were_made_on(entry: Entry, tmp_path: Path) -> None:
+def test_a_page_names_the_machines_of_the_runs(entry: Entry, tmp_path: Path) -> None:
     score = {"mean_return": 500.0, "env_steps": 100_000.0, "wall_seconds": 60.0}
     here, there = (Result(curve([], []), 100_000, score, "torch 2", machine) for machine in ("this", None))
     assert provenance({entry.name: {0: here, 1: here, 2: there}}).splitlines() == [
@@ -222,7 +220,7 @@ def test_results_of_older_settings_do_not_count_and_give_way_to_new_ones(entry: 
     assert write(tmp_path, tmp_path / "runs", seeds=1) == "pass" and path.read_text() == mine
 
 
-def test_a_failure_is_told_each_time_and_not_kept(entry: Entry, tmp_path: Path) -> None:
+def test_a_failure_is_shown_each_time_and_not_saved(entry: Entry, tmp_path: Path) -> None:
     note_failure(store_run(entry, 0, tmp_path / "runs", {20_000: 70.0}), "loss became NaN")
     for _ in range(2):
         assert write(tmp_path, tmp_path / "runs", seeds=1) == "0 of 1 seeds; seed 0 failed: loss became NaN"
@@ -233,7 +231,7 @@ def test_a_failure_is_told_each_time_and_not_kept(entry: Entry, tmp_path: Path) 
     assert write(tmp_path, tmp_path / "shorter", seeds=2).endswith("seed 1 failed: never began")
 
 
-def test_damage_in_one_run_costs_no_table(entry: Entry, tmp_path: Path) -> None:
+def test_damage_in_one_run_does_not_prevent_a_table(entry: Entry, tmp_path: Path) -> None:
     finish(entry, 0, tmp_path / "runs", 500.0)
     bare = store_run(entry, 1, tmp_path / "runs", {20_000: 70.0}).run_dir
     (bare / "run.json").unlink()
@@ -256,7 +254,7 @@ def test_versions_are_those_of_the_newest_checkpoint(
     assert gather([entry], 1, str(tmp_path))[entry.name][0].versions == "rl_training 2, torch 9"
 
 
-def test_what_is_kept_is_what_was_there(entry: Entry, tmp_path: Path) -> None:
+def test_saved_results_are_exact(entry: Entry, tmp_path: Path) -> None:
     score = {"mean_return": 1498 / 3, "env_steps": 99_996.0, "wall_seconds": 61.5}
     whole = Result(curve([10_000, 99_996], [28 / 3, 500.0]), 99_996, score, "torch 2", "a processor")
     scored_only = Result(curve([], []), 99_996, score)
@@ -274,31 +272,29 @@ def test_what_is_kept_is_what_was_there(entry: Entry, tmp_path: Path) -> None:
     )
 
 
-def test_a_part_is_done_when_the_run_got_there_and_a_whole_budget_with_its_score() -> None:
+def test_a_fraction_is_done_when_the_run_has_reached_it_and_a_full_run_when_it_has_a_score() -> None:
     part = Result(curve([10_000], [8.0]), 12_000)
     assert part.done(12_000, 0.1) and not part.done(12_001, 0.1) and not part.done(12_000, 1.0)
     scored = Result(curve([10_000], [8.0]), 11_990, {"mean_return": 8.0, "env_steps": 11_990, "wall_seconds": 1.0})
     assert scored.done(12_000, 1.0) and scored.done(12_000, 0.999)
 
 
-def test_a_run_that_did_not_get_as_far_as_asked_has_no_part_of_a_score(entry: Entry, tmp_path: Path) -> None:
+def test_a_run_that_has_not_reached_the_fraction_has_no_score(entry: Entry, tmp_path: Path) -> None:
     store_run(entry, 0, tmp_path, {20_000: 50.0, 40_000: 60.0})
     for fraction, verdict in ((0.4, "at 40% of the budget"), (0.5, "0 of 1 seeds, 1 under way")):
         (line,) = make_table([entry], gather([entry], 1, str(tmp_path)), 1, fraction)
         assert line["verdict"].startswith(verdict)
     (line,) = make_table([entry], gather([entry], 1, str(tmp_path)), 1, 0.1)
-    assert line["verdict"] == "0 of 1 seeds", "there was no evaluation by then"
+    assert line["verdict"] == "0 of 1 seeds", "no evaluation was made before"
 
 
-def test_a_picture_ends_where_the_part_does_and_does_without_seeds_that_never_began(
-    entry: Entry, tmp_path: Path
-) -> None:
+def test_a_plot_ends_with_the_fraction_and_leaves_out_seeds_without_a_run(entry: Entry, tmp_path: Path) -> None:
     store_run(entry, 0, tmp_path, {20_000: 50.0, 40_000: 60.0})
     note_failure(Job(entry, 1, str(tmp_path)), "never began")
     results = gather([entry], 2, str(tmp_path))[entry.name]
     assert entry.published is not None and len(results) == 2
     assert [each.steps.tolist() for each in drawn_curves(entry, results, 0.3)] == [[20_000]]
-    assert curves_of(entry, results) == [], "not finished, so in no band"
+    assert curves_of(entry, results) == [], "unfinished runs are not part of a band"
 
 
 BAD = ["", "[1]", "{}", "null", '{"settings": SETTINGS, "seeds": {"0": 3}}'] + [
@@ -313,7 +309,7 @@ BAD = ["", "[1]", "{}", "null", '{"settings": SETTINGS, "seeds": {"0": 3}}'] + [
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_a_file_that_holds_no_results_is_told_in_one_line(entry: Entry, tmp_path: Path, text: str) -> None:
+def test_a_file_without_results_is_an_error_in_one_line(entry: Entry, tmp_path: Path, text: str) -> None:
     path = tmp_path / "results" / "ppo" / "cartpole.json"
     path.parent.mkdir(parents=True)
     path.write_text(text.replace("SETTINGS", json.dumps(settings(entry.preset))))

@@ -144,7 +144,7 @@ def test_wherever_a_run_is_stopped_its_curve_and_score_are_those_of_one_that_was
     assert first == second and first["mean_return"] == 1.0
 
 
-def test_a_run_that_died_before_its_first_save_is_begun_again(tmp_path: Path) -> None:
+def test_a_run_that_died_before_its_first_save_starts_again(tmp_path: Path) -> None:
     job = job_of(write_manifest(tmp_path, {"quick": preset()}))
     train_and_score(job)
     expected = lines_of(job)
@@ -166,7 +166,7 @@ def test_a_finished_run_without_a_good_checkpoint_cannot_be_scored(tmp_path: Pat
         train_and_score(job)
 
 
-def test_an_older_checkpoint_is_no_score_of_the_whole_run(tmp_path: Path) -> None:
+def test_an_older_checkpoint_does_not_score_the_full_run(tmp_path: Path) -> None:
     job = job_of(write_manifest(tmp_path, {"quick": preset()}))
     train_and_score(job)
     (job.run_dir / "score.json").unlink()
@@ -189,7 +189,7 @@ def test_a_run_goes_on_from_the_newest_checkpoint_that_is_not_damaged(tmp_path: 
     assert lines_of(parts) == lines_of(whole)
 
 
-def test_a_score_without_its_numbers_is_none_and_is_made_again(tmp_path: Path) -> None:
+def test_a_score_without_its_numbers_is_ignored_and_made_again(tmp_path: Path) -> None:
     manifest = write_manifest(tmp_path, {"quick": preset()})
     job = job_of(manifest)
     train_and_score(job)
@@ -225,8 +225,8 @@ def test_a_run_that_another_process_has_is_not_set_aside(
 
 
 @pytest.mark.parametrize("stop", [STEPS, 700])
-def test_a_checkpoint_of_other_settings_is_neither_scored_nor_gone_on_with(stop: int, tmp_path: Path) -> None:
-    """Whatever config.yaml says: the score would be stamped with settings that nobody trained with."""
+def test_a_checkpoint_of_other_settings_is_neither_scored_nor_continued(stop: int, tmp_path: Path) -> None:
+    """Even if config.yaml matches: the score would name settings that were not used in training."""
     job = job_of(write_manifest(tmp_path, {"quick": preset()}))
     with contextlib.suppress(Stopped):
         train_and_score(job, lambda env_steps: env_steps < stop)
@@ -250,7 +250,7 @@ def test_a_checkpoint_of_other_settings_is_neither_scored_nor_gone_on_with(stop:
         b'{"kind": "train", "wall_seconds": [1]}',
     ],
 )
-def test_a_damaged_line_of_metrics_costs_itself_only(damaged: bytes, tmp_path: Path) -> None:
+def test_a_damaged_metric_line_is_skipped(damaged: bytes, tmp_path: Path) -> None:
     lines = [
         b'{"kind": "eval", "env_steps": 10, "eval_mean_return": 1.0}',
         damaged,
@@ -263,7 +263,7 @@ def test_a_damaged_line_of_metrics_costs_itself_only(damaged: bytes, tmp_path: P
     assert curve.steps.tolist() == [10, 20] and curve.returns.tolist() == [1, 2] and curve.seconds.tolist() == [0, 4]
 
 
-def test_a_part_of_the_budget_is_the_beginning_of_the_whole_run(tmp_path: Path) -> None:
+def test_a_fraction_of_the_budget_is_the_first_part_of_the_full_run(tmp_path: Path) -> None:
     settings = preset()
     settings["algo_kwargs"] |= {"learning_rate": {"start": 0.01, "end": 0.0}}  # over the whole run
     manifest = write_manifest(tmp_path, {"quick": settings})
@@ -283,12 +283,12 @@ def test_a_part_of_the_budget_is_the_beginning_of_the_whole_run(tmp_path: Path) 
     assert written.code == 0 and picture.is_file(), "a part has a curve too"
     (line,) = call("zoo", "table", manifest, *options).json
     assert line["verdict"] == f"0 of 1 seeds, 1 under way at {STEPS // 2:,} of {STEPS:,} steps"
-    # The same run goes on to its end, as if it had not been stopped.
+    # The same run continues to its end, as if it had not been stopped.
     train_and_score(job_of(manifest))
     assert lines_of(job_of(manifest)) == lines_of(whole)
 
 
-def test_one_row_that_fails_costs_itself_only(tmp_path: Path) -> None:
+def test_a_failed_row_does_not_affect_the_others(tmp_path: Path) -> None:
     """An env that cannot be made, one that kills its process, and between them one that is sound."""
     presets = {
         "missing": preset(env_id="NoSuchEnv-v7"),
@@ -312,16 +312,16 @@ def test_one_row_that_fails_costs_itself_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["file", "file/below"])
-def test_runs_that_cannot_be_made_where_they_should_be_are_one_line(place: str, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("somebody's")
+def test_an_output_folder_that_cannot_be_created_is_an_error_in_one_line(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("user data")
     manifest = write_manifest(tmp_path, {"quick": preset()})
     outcome = call("zoo", "run", manifest, "--seeds", 1, "--output-dir", tmp_path / place)
     assert outcome.code == 2 and outcome.err.count("\n") == 1, outcome.err
     assert outcome.err.startswith(f"error: --output-dir {tmp_path / place}: cannot create runs there (")
-    assert (tmp_path / "file").read_text() == "somebody's"
+    assert (tmp_path / "file").read_text() == "user data"
 
 
-def test_a_failure_is_told_without_the_folder_of_all_runs(tmp_path: Path) -> None:
+def test_a_failure_is_shown_without_the_output_folder(tmp_path: Path) -> None:
     job = job_of(write_manifest(tmp_path, {"quick": preset()}))
     note_failure(job, f"{job.run_dir}/checkpoints/step-000000000100: damaged")
     assert stored_failure(job) == f"{job.run_name}/checkpoints/step-000000000100: damaged"
@@ -356,7 +356,7 @@ def fake_worker(*, dead: bool) -> Any:
 
 
 @pytest.mark.parametrize(("alive_from", "failed"), [(1, 0), (99, 2)])
-def test_a_worker_that_dies_before_it_gets_a_job_is_replaced_or_costs_that_job_only(
+def test_a_worker_that_dies_before_it_gets_a_job_is_replaced_or_fails_only_that_job(
     alive_from: int, failed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest, number = write_manifest(tmp_path, {"quick": preset()}), itertools.count()
@@ -396,7 +396,7 @@ def test_killed_at_any_moment_and_started_again_it_gives_the_same_table(
     _, err = process.communicate(timeout=120)
     if number == signal.SIGTERM:
         assert process.returncode == 75 and "run the same command to continue" in err, err
-    assert stored_score(job_of(manifest)) is None, "it was stopped on the way"
+    assert stored_score(job_of(manifest)) is None, "it was stopped before its end"
 
     outcome = call("zoo", "run", manifest, *options, "--json", "--quiet")
     assert outcome.code == 0, outcome.err

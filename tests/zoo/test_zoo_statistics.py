@@ -48,7 +48,7 @@ def test_stratified_bootstrap_interval_is_that_of_rliable(oracle: list[dict[str,
     assert len({tasks for _, tasks in shapes}) > 1, "some cases have several tasks"
 
 
-def test_curves_on_a_grid_reach_from_the_last_begin_to_the_first_end() -> None:
+def test_curves_on_a_grid_reach_from_the_last_start_to_the_first_end() -> None:
     grid, values = on_grid([curve([10, 30], [0.0, 2.0]), curve([20, 50], [5.0, 8.0]), curve([], [])], points=3)
     assert grid.tolist() == [20, 25, 30]
     np.testing.assert_allclose(values, [[1.0, 1.5, 2.0], [5.0, 5.5, 6.0]])

@@ -76,7 +76,7 @@ def test_summary_has_all_the_figures() -> None:
     assert line["iqm"] == pytest.approx((490 + 499 + 500) / 3)
     assert 480.0 <= line["iqm_low"] < line["iqm"] < line["iqm_high"] <= 500.0
     assert (line["median"], line["low"], line["high"]) == (499.0, 480.0, 500.0)
-    # Over the seeds that got there: at step 20,000, 20 s of the clock.
+    # Over the seeds that reached it: at step 20,000, after 20 s.
     assert (line["steps_to_floor"], line["seeds_that_reached_floor_in_training"]) == (20_000, 4)
     assert line["minutes_to_floor"] == pytest.approx(20 / 60, abs=0.01)
     good = (10_000 * 100 + 10_000 * 287.5 + 20_000 * 487.5) / 40_000
@@ -93,7 +93,7 @@ def test_time_to_the_floor_is_the_median_of_the_seeds_and_steps_are_the_most() -
     assert line["env_steps"] == 99_996
 
 
-def test_of_a_part_the_last_evaluation_by_then_counts_even_where_the_whole_has_a_score() -> None:
+def test_a_fraction_is_scored_by_its_last_evaluation_even_if_the_full_run_has_a_score() -> None:
     whole = {"mean_return": 500.0, "env_steps": 100_000.0, "wall_seconds": 600.0}
     found = Result(curve([20_000, 39_000, 60_000], [10.0, 20.0, 30.0]), 100_000, whole)
     (line,) = make_table([ENTRY], {ENTRY.name: {0: found}}, 1, fraction=0.4)
@@ -103,13 +103,13 @@ def test_of_a_part_the_last_evaluation_by_then_counts_even_where_the_whole_has_a
     assert (line["scores"], line["minutes"]) == ([500.0], 10.0)
 
 
-def test_a_part_of_a_budget_ends_at_the_first_whole_step_behind_it() -> None:
+def test_a_fraction_of_a_budget_is_rounded_up_to_a_whole_step() -> None:
     assert ENTRY.preset.total_timesteps == 100_000
     shares = {1.0: 100_000, 0.5: 50_000, 1 / 3: 33_334, 0.07: 7_000, 0.55: 55_000}
     assert {share: stop_at(ENTRY, share) for share in shares} == shares
 
 
-def test_a_missing_seed_is_no_pass_and_a_failed_one_says_why() -> None:
+def test_a_missing_seed_does_not_pass_and_a_failed_one_shows_its_error() -> None:
     line = summarize(ENTRY, [score(500.0)] * 4 + [None], [], {4: "loss became NaN"})
     assert line["verdict"] == "4 of 5 seeds; seed 4 failed: loss became NaN"
     assert "median" not in line
@@ -144,7 +144,7 @@ def test_fewer_seeds_than_the_rule_asks_for_are_marked_and_one_has_no_interval()
     assert four[3] == "9.0 [9.0, 9.0]" and four[-1] == "MISS (4 of 5 seeds)"
 
 
-def test_steps_to_the_floor_say_how_many_seeds_got_there_and_nothing_without_curves() -> None:
+def test_steps_to_the_floor_count_the_seeds_that_reached_it_and_need_curves() -> None:
     curves = [curve([20_000], [500.0])] * 4 + [curve([20_000], [9.0])]
     some, none = summarize(ENTRY, [score(500.0)] * 5, curves), summarize(ENTRY, [score(500.0)] * 5, [])
     assert cells_of(markdown([some], 5))[2][6] == "20,000 (4 of 5)"
@@ -156,7 +156,7 @@ def test_a_row_that_misses_seeds_shows_those_it_has() -> None:
     assert row[2:6] == ["495.0 ± 5.0", "", "", "490.0 .. 500.0"] and row[-1] == "2 of 3 seeds"
 
 
-def test_a_reference_is_told_with_its_steps() -> None:
+def test_a_reference_is_shown_with_its_steps() -> None:
     longer = entry_of("ppo/cartpole", reference=500, reference_steps=2_000_000)
     budget = entry_of("a2c/cartpole", reference=500, budget=500_000)
     for entry, text in ((longer, "500 at 2M"), (ENTRY, "500 at 100k"), (budget, "500 at 500k")):
@@ -174,7 +174,7 @@ def test_a_stored_score_counts_for_any_place_but_not_for_changed_settings(tmp_pa
     (job.run_dir / "score.json").write_text(json.dumps(stored))
     assert stored_score(job) is None
     (job.run_dir / "score.json").write_text('{"mean_return": 5')
-    assert stored_score(job) is None, "torn by a power cut"
+    assert stored_score(job) is None, "cut off by a power failure"
 
 
 def test_settings_are_the_same_for_every_seed_and_folder_and_for_fields_added_since(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_report_has_page_figures_and_pictures(tmp_path: Path) -> None:
     }  # fmt: skip
     page = (tmp_path / "out" / "classic.md").read_text()
     assert "| ppo/cartpole | 99,996 | 491.0 ± 0.6 |" in page and "![cartpole-v1](cartpole-v1.png)" in page
-    assert "**measured**" in page and "**rl-zoo**" not in page, "only the protocols that are used"
+    assert "**measured**" in page and "**rl-zoo**" not in page, "only the protocols in use"
     assert "0 of 3 seeds" in page and "MISS (3 of 5 seeds)" in page
     stored = {line["name"]: line["scores"] for line in json.loads((tmp_path / "out" / "classic.json").read_text())}
     assert stored == {"dqn/cartpole": [], "ppo/cartpole": [490.0, 491.0, 492.0], "trpo/cartpole": [490.0, 491.0, 492.0]}
@@ -251,16 +251,16 @@ def test_report_has_page_figures_and_pictures(tmp_path: Path) -> None:
             assert min(image.size) > 300 and len(image.convert("RGB").getcolors(10**6) or []) > 20
     again = write_report(classic, entries, table, results, 3, tmp_path / "again")
     for first, second in zip(written, again, strict=True):
-        assert first.read_bytes() == second.read_bytes(), f"{first.name} is made alike each time"
+        assert first.read_bytes() == second.read_bytes(), f"{first.name} is the same each time"
 
 
-def test_what_a_manifest_says_of_a_row_stands_below_the_table() -> None:
+def test_the_notes_of_rows_are_printed_below_the_table() -> None:
     noted = replace(ENTRY, row=ENTRY.row.model_copy(update={"note": "it hovers.\n"}))
     assert notes_text([ENTRY, noted]) == f"Notes:\n\n- **{ENTRY.name}**: it hovers."
     assert notes_text([ENTRY]) == ""
 
 
-def test_pictures_without_matplotlib_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plots_without_matplotlib_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ConfigError, match=r"plots need matplotlib: pip install \"rl_training\[plots\]\""):
         plot_environment("CartPole-v1", [(ENTRY, [curve([1, 2], [0.0, 1.0])])], tmp_path)
@@ -276,7 +276,7 @@ def test_committed_reports_were_made_with_the_packaged_presets(project_root: Pat
                 assert same_settings(line["settings"], entries[line["name"]].preset), line["name"]
 
 
-def test_committed_results_are_of_packaged_presets_and_say_what_their_page_says(project_root: Path) -> None:
+def test_committed_results_match_the_packaged_presets_and_their_pages(project_root: Path) -> None:
     reports = project_root / "docs" / "benchmarks"
     entries = {entry.name: entry for name in list_manifests() for entry in load_manifest(name).entries}
     pages = [json.loads(path.read_text()) for path in sorted(reports.glob("*.json"))]
