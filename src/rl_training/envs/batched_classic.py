@@ -163,7 +163,8 @@ class MountainCarContinuousVector(MountainCarVector):
     POWER = 0.0015
 
     def pushes(self, actions: Array) -> Array:
-        return np.clip(actions[:, 0], -1.0, 1.0) * self.POWER
+        pushes: np.ndarray = np.clip(actions[:, 0], -1.0, 1.0) * self.POWER
+        return pushes
 
     def advance(self, actions: Array) -> tuple[Array, Array]:
         result = super().advance(actions)

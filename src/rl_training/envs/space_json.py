@@ -92,7 +92,7 @@ def _dict_from_json(document: dict[str, Any]) -> gym.Space[Any]:
     return gym.spaces.Dict([(name, space_from_json(inner)) for name, inner in pairs])
 
 
-def _tuple_to_json(space: gym.spaces.Tuple) -> dict[str, Any]:
+def _tuple_to_json(space: gym.spaces.Tuple[Any]) -> dict[str, Any]:
     return {"spaces": [space_to_json(inner) for inner in space.spaces]}
 
 

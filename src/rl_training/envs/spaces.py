@@ -48,7 +48,8 @@ class Spaces:
         """
         if self._whole_box is not None:
             if self._is_encoded(observations):
-                return observations
+                as_given: Array = observations
+                return as_given
             array = _as_batch(observations, self._whole_box.shape, "observation")
             array = array.reshape(len(array), *self.observation_shape)
             return array.astype(self.observation_dtype, copy=False)
@@ -69,7 +70,7 @@ class Spaces:
         if type(observations) is not np.ndarray or observations.dtype != self.observation_dtype:
             return False
         assert self._whole_box is not None
-        return observations.shape[1:] == self.observation_shape == self._whole_box.shape
+        return bool(observations.shape[1:] == self.observation_shape == self._whole_box.shape)
 
     def encode_one(self, observation: Any) -> Array:
         """The agent's array of a single observation, shape `observation_shape`."""
@@ -96,7 +97,8 @@ class Spaces:
             given = np.minimum(np.maximum(inside * self._half_range + self._center, self._low), self._high)
         else:
             given = stored + self._first_category if self._shifted else stored
-        return given.reshape(len(given), *self._env_action_shape).astype(self._action_dtype, copy=False)
+        shaped: Array = given.reshape(len(given), *self._env_action_shape)
+        return shaped.astype(self._action_dtype, copy=False)
 
     def to_json(self) -> dict[str, Any]:
         """Both spaces as plain JSON values."""

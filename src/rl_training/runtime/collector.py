@@ -141,7 +141,8 @@ class Collector:
         self._broken_rows += int(np.count_nonzero(broken))
         self.episode_starts = self.episode_starts | broken
         self._statistics.clear(broken)
-        return valid & ~broken
+        kept: np.ndarray = valid & ~broken
+        return kept
 
     def _raise_located(self, error: Exception, call: str, actions: Any = None) -> NoReturn:
         """Raise `error` with the env step of the run in its message.
