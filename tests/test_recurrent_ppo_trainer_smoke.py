@@ -176,7 +176,7 @@ def test_the_command_line_trains_evaluates_predicts_plays_and_resumes(tmp_path: 
         action, state = agent.predict(np.array(step, np.float32), state=state)
         expected.append(int(action))
     assert whole.json == expected
-    assert "takes a list" in call("predict", run, "--obs", "[0.01, -0.02]", "--episode").err
+    assert "needs a list" in call("predict", run, "--obs", "[0.01, -0.02]", "--episode").err
     resumed = call("resume", run, "--total-timesteps", "96", "--json", "--quiet")
     assert resumed.code == 0 and resumed.json["env_steps"] > 64
     played_file = tmp_path / "play.gif"
