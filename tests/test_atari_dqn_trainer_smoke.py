@@ -72,7 +72,7 @@ def test_a_checkpoint_is_evaluated_and_asked_without_a_word_about_its_encoder(tr
 
 
 def test_an_image_of_another_shape_is_told_what_was_expected(trained: TrainResult) -> None:
-    with pytest.raises(EnvError, match=r"has shape \(44, 44, 4\): give one of shape \(4, 44, 44\)"):
+    with pytest.raises(EnvError, match=r"has shape \(44, 44, 4\): expected \(4, 44, 44\)"):
         predict(trained.checkpoint, np.zeros((44, 44, 4), np.uint8))
 
 

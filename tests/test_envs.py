@@ -129,7 +129,7 @@ def test_auto_falls_back_to_sync_when_the_native_class_does_not_serve(registry_a
 
 def test_native_is_refused_where_there_is_none() -> None:
     for env in ("Pendulum-v1", probes.ConstantRewardProbe):
-        with pytest.raises(EnvError, match=r"no vector class of its own.*'sync'"):
+        with pytest.raises(EnvError, match=r"not have its own vector class.*'sync'"):
             make_vector_env(env, 2, backend="native")
 
 

@@ -30,7 +30,7 @@ class Screens:
         self.obs = np.stack([self._start() for _ in range(num_envs)])
 
     def _picture(self) -> np.ndarray:
-        # Few colours and few pixels: frames that are equal by chance must do no harm.
+        # Few colors and few pixels: frames that are equal by chance must do no harm.
         return self.rng.integers(0, 3, (self.channels, SIDE, SIDE), dtype=np.uint8)
 
     def _start(self) -> np.ndarray:
@@ -116,7 +116,7 @@ def test_batches_equal_those_of_stacked_storage_byte_for_byte(
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
-def test_prioritised_batches_equal_those_of_stacked_storage(n_step: int) -> None:
+def test_prioritized_batches_equal_those_of_stacked_storage(n_step: int) -> None:
     frames, naive = make_pair(128, prioritized=True, n_step=n_step)
     screens, rng, same = Screens(2, 4, 5, mean_length=200), np.random.default_rng(2), np.random.default_rng(2)
     for number in range(200):
@@ -240,8 +240,8 @@ def test_a_buffer_beyond_four_fifths_of_memory_is_refused_with_one_that_fits(mon
     with pytest.raises(ConfigError) as caught:
         replay_memory.check_replay_fits(needed, PONG.capacity)
     text = str(caught.value)
-    assert "needs 7.4 GB and 5.0 GB are available, of which it may take 80%" in text
-    fitting = int(text.split("use buffer_size=")[1].split()[0])
+    assert "needs 7.4 GB, but only 80% of the 5.0 GB available may be used" in text
+    fitting = int(text.split("set buffer_size=")[1].split()[0])
     replay_memory.check_replay_fits(ReplayBuffer.predicted_bytes(replace(PONG, capacity=fitting)), fitting)
 
 

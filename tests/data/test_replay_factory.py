@@ -55,6 +55,6 @@ def test_settings_reach_the_buffer() -> None:
 def test_a_buffer_that_does_not_fit_is_refused_before_it_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_memory, "available_bytes", lambda: 10**9)
     spaces = Spaces(IMAGE, gym.spaces.Discrete(3))
-    with pytest.raises(ConfigError, match=r"algo_kwargs\.buffer_size: .* use buffer_size=\d+ or less") as caught:
+    with pytest.raises(ConfigError, match=r"algo_kwargs\.buffer_size: .* set buffer_size=\d+ or less") as caught:
         make_replay(spaces, DQNConfig(buffer_size=10**9), 4, {"atari": True})
     assert caught.value.key == "algo_kwargs.buffer_size"

@@ -86,7 +86,7 @@ def test_above_eighty_percent_is_refused_with_a_size_that_fits(machine: Any) -> 
     machine("proc/meminfo", "MemAvailable: 9000000 kB")
     replay_memory.check_replay_fits(80 * MEGABYTE, 1000)
     with pytest.raises(
-        ConfigError, match=r"needs 0\.1 GB and 0\.1 GB are available, .* 80%: use buffer_size=\d+"
+        ConfigError, match=r"needs 0\.1 GB, but only 80% of the 0\.1 GB .*: set buffer_size=\d+"
     ) as caught:
         replay_memory.check_replay_fits(81 * MEGABYTE, 1000)
     assert caught.value.exit_code == 2

@@ -1,4 +1,4 @@
-"""The sum tree (sums that do not drift, never a leaf of priority 0) and prioritised replay, built on it."""
+"""The sum tree (sums that do not drift, never a leaf of priority 0) and prioritized replay, built on it."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_predicted_bytes_are_the_bytes_used(capacity: int) -> None:
     assert SumTree.predicted_bytes(capacity) == SumTree(capacity).nbytes
 
 
-# Prioritised replay
+# Prioritized replay
 
 
 def prioritized_buffer(capacity: int, exponent: float = 0.6, epsilon: float = 0.0) -> ReplayBuffer:
@@ -190,11 +190,11 @@ def test_weights_use_the_importance_exponent_given_at_the_draw() -> None:
         buffer.sample(1, np.random.default_rng(0))
 
 
-def test_unprioritised_batches_have_no_weights_and_take_no_priorities() -> None:
+def test_unprioritized_batches_have_no_weights_and_take_no_priorities() -> None:
     buffer = ReplayBuffer(ReplayLayout(4, 1, (1,), np.float32, (), np.int64), gamma=0.9)
     fill(buffer, 2)
     assert buffer.sample(2, np.random.default_rng(0), 0.4).weights is None
-    with pytest.raises(ValueError, match="prioritised"):
+    with pytest.raises(ValueError, match="prioritized"):
         buffer.update_priorities(np.arange(2), np.ones(2))
 
 

@@ -148,7 +148,7 @@ def test_the_budget_of_one_env_ends_with_the_whole_story(tmp_path: Path) -> None
             envs._next_seed = lambda index: 31
     assert str(caught.value) == (
         "env 1 failed in step (seed 31, step 4 of its episode, last action 2): its process was killed by SIGSEGV; it "
-        "was replaced 3 times within 10 minutes before, which is the limit"
+        "was already replaced 3 times within 10 minutes, which is the limit"
     )
     assert caught.value.exit_code == 3 and len(envs.failures) == 3
     envs.close()
@@ -162,7 +162,7 @@ def test_the_budget_of_a_run_counts_all_envs_and_that_of_an_env_forgets(
     envs = faulty("raise", tmp_path, times=None, num_envs=2, fail_at=1)
     envs._next_seed = lambda index: 31
     envs.reset(seed=20)
-    with pytest.raises(EnvFailed, match="it was replaced 5 times in this run, with all envs before"):
+    with pytest.raises(EnvFailed, match="it was already replaced 5 times in this run, with all envs"):
         for _ in range(10):
             envs.step(np.array([0, 2]))
     envs.close()
@@ -292,9 +292,9 @@ def test_nothing_is_left_behind_by_closing() -> None:
 @pytest.mark.parametrize(
     ("value", "space", "problem"),
     [
-        (np.zeros(3, np.float32), gym.spaces.Box(-1, 1, (2,)), r"shape \(3,\), its space says \(2,\)"),
-        (np.zeros(2, np.complex64), gym.spaces.Box(-1, 1, (2,)), "complex64, its space says float32"),
-        (0.5, gym.spaces.Discrete(3), "float64, its space says int64"),
+        (np.zeros(3, np.float32), gym.spaces.Box(-1, 1, (2,)), r"shape \(3,\), its space has \(2,\)"),
+        (np.zeros(2, np.complex64), gym.spaces.Box(-1, 1, (2,)), "complex64, its space has float32"),
+        (0.5, gym.spaces.Discrete(3), "float64, its space has int64"),
         ({"a": 0}, gym.spaces.Dict({"b": gym.spaces.Discrete(2)}), "dict with the keys b"),
         ((0,), gym.spaces.Tuple([gym.spaces.Discrete(2)] * 2), "tuple of 2"),
         (None, gym.spaces.Box(-1, 1, (2,)), "shape"),

@@ -216,7 +216,7 @@ def test_a_request_keeps_the_constructor_keywords_apart_from_ours() -> None:
         (
             "Pendulum",
             "native",
-            "env 'Pendulum-v1' cannot use vector_backend 'native': it has no vector class of its own",
+            "env 'Pendulum-v1' cannot use vector_backend 'native': it does not have its own vector class",
         ),
         ("LunarLander", "batched", "only CartPole-v1, .* can be batched, use vector_backend 'auto'"),
         ("CartPole, limit", "batched", "takes no env_kwargs except mask_velocity, use vector_backend 'auto'"),

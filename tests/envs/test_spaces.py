@@ -152,7 +152,7 @@ def test_an_observation_without_numbers_is_refused(space: Any) -> None:
 def test_a_category_outside_the_space_is_refused() -> None:
     spaces = Spaces(gym_spaces.Dict({"room": gym_spaces.Discrete(3, start=1)}), TWO)
     for wrong in (0, 4):
-        with pytest.raises(EnvError, match=r"observation\['room'\] lies outside"):
+        with pytest.raises(EnvError, match=r"observation\['room'\] is outside its space"):
             spaces.encode({"room": np.array([1, wrong])})
 
 
@@ -165,7 +165,7 @@ def test_observations_of_the_wrong_shape_are_refused() -> None:
     with pytest.raises(EnvError, match="ragged"):
         spaces.encode([np.zeros(2), np.zeros(3)])
     pair = Spaces(gym_spaces.Dict({"a": TWO, "b": TWO}), TWO)
-    with pytest.raises(EnvError, match=r"holds 3 samples where observation\['a'\] holds 2"):
+    with pytest.raises(EnvError, match=r"has 3 samples but observation\['a'\] has 2"):
         pair.encode({"a": np.zeros(2, np.int64), "b": np.zeros(3, np.int64)})
     with pytest.raises(EnvError, match="only some parts"):
         pair.is_batched({"a": 1, "b": np.zeros(3, np.int64)})

@@ -1,4 +1,4 @@
-"""Rollouts for policies with memory: whole sequences, and the one rule of how they are cut."""
+"""Rollouts for policies with memory: sequences, and the rule by which they are cut."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from rl_training.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """How the rows of a minibatch lie in time: S sequences side by side, padded at their ends to the longest, [L, S].
+    """The time structure of a minibatch: S sequences side by side, padded at their ends to the longest, [L, S].
 
-    The rows themselves stay flat, without padding; only what runs over time (`unroll` of a model) sees [L, S].
+    The rows themselves stay flat, without padding; only code that runs over time (`unroll` of a model) uses [L, S].
     """
 
     mask: Tensor  # [L, S]: False is padding
-    place: Tensor  # [L, S]: the minibatch row at this place. Padding points at a row, and nobody reads what comes of it
-    rows: Tensor  # [B]: where each minibatch row lies in [L * S]
-    memory: Tensor  # [S, ...]: what the policy remembered before the first step
+    place: Tensor  # [L, S]: the minibatch row at this place. Padding points at some row; its result is not used
+    rows: Tensor  # [B]: the place of each minibatch row in [L * S]
+    memory: Tensor  # [S, ...]: the memory of the policy before the first step
 
     def to(self, device: torch.device) -> Sequences:
         return Sequences(*(part.to(device) for part in (self.mask, self.place, self.rows, self.memory)))
@@ -33,12 +33,12 @@ class RecurrentRolloutBuffer:
     """One rollout [T, N], cut into sequences for training through time.
 
     The rule: a sequence is up to `sequence_length` consecutive transitions of ONE env within ONE episode. It is cut
-    where an episode starts and, counted from there or from the rollout's first step, after every `sequence_length`
-    steps. It begins with the memory that the policy had there when it acted: empty at the start of an episode.
-    So no state is ever reset inside a sequence, and nothing flows between episodes or envs.
+    where an episode starts and, counted from there or from the first step of the rollout, after every
+    `sequence_length` steps. It begins with the memory that the policy had when it acted there: empty at the start of
+    an episode. So no state is reset inside a sequence, and no gradient crosses episodes or envs.
 
-    `rollout.extras["memory"]` [T, N, ...] has the memory AFTER each step, `rollout.initial_memory` that before the
-    first (None is empty).
+    `rollout.extras["memory"]` [T, N, ...] has the memory AFTER each step, `rollout.initial_memory` the memory before
+    the first step (None means empty).
     """
 
     def __init__(self, sequence_length: int):
@@ -56,7 +56,7 @@ class RecurrentRolloutBuffer:
         return len(self.lengths)
 
     def store(self, rollout: Rollout) -> None:
-        """Take over a rollout; the one before is forgotten."""
+        """Take over a rollout; it replaces the one before."""
         self.num_envs = rollout.rewards.shape[1]
         first = self._first_steps(rollout.episode_starts, rollout.valid)
         # Env by env, so that a sequence's rows follow its first one.
@@ -68,24 +68,24 @@ class RecurrentRolloutBuffer:
         opening = self.steps == 0
         if rollout.initial_memory is not None:
             self.memory[opening] = rollout.initial_memory[self.envs[opening]]
-        # With no memory from before every env is at a start, or the policy has not seen what came before either.
+        # Without an initial memory every env is at a start, or the policy has not seen what came before.
         self.memory[self.episode_starts | (opening & (rollout.initial_memory is None))] = 0
 
     def _first_steps(self, episode_starts: np.ndarray, valid: np.ndarray) -> np.ndarray:
-        """Where sequences begin, [T, N]."""
+        """The first steps of sequences, as a mask [T, N]."""
         first = np.zeros(valid.shape, bool)
         done = np.full(valid.shape[1], self.sequence_length)  # steps of the running sequence
         for t in range(len(valid)):
             done[episode_starts[t]] = self.sequence_length
             first[t] = valid[t] & (done >= self.sequence_length)
             done = np.where(first[t], 1, done + 1)
-            done[~valid[t]] = self.sequence_length  # the row is no transition: what follows it is another sequence
+            done[~valid[t]] = self.sequence_length  # not a transition: a new sequence follows it
         return first
 
     def minibatches(self, size: int, rng: np.random.Generator) -> Iterator[tuple[Tensor, Sequences]]:
-        """One epoch in random order: row numbers in the flat rollout [T * N], and how they lie in time.
+        """One epoch in random order: row numbers in the flat rollout [T * N], and their time structure.
 
-        The sequences are dealt out whole, so that each minibatch has about `size` transitions.
+        Sequences stay whole; each minibatch has about `size` transitions.
         """
         total = int(self.lengths.sum())
         count = max(1, round(total / size))
@@ -96,7 +96,7 @@ class RecurrentRolloutBuffer:
             yield self.select(order[shares == share])
 
     def select(self, chosen: np.ndarray) -> tuple[Tensor, Sequences]:
-        """These sequences as a minibatch; its rows are in the order of time."""
+        """These sequences as a minibatch, with rows in order of time."""
         lengths = self.lengths[chosen]
         times = np.arange(lengths.max())[:, None]
         mask = times < lengths

@@ -1,4 +1,4 @@
-"""A ring of transitions from vector environments, sampled uniformly or by priority, with n-step returns."""
+"""The replay buffer: a ring of transitions of vector envs, sampled uniformly or by priority, with n-step returns."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rl_training.data.sum_tree import SumTree
 from rl_training.data.transitions import Transitions
 from rl_training.errors import NumericalError
 
-# Below this share of valid rows, listing them is cheaper than drawing until a valid one comes.
+# Below this share of valid rows, listing them is cheaper than drawing until a valid one is drawn.
 _MINIMUM_ACCEPTANCE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class PriorityOptions:
-    """Proportional priorities: a row is drawn in proportion to (|priority| + epsilon) ** exponent."""
+    """Proportional priorities: rows are drawn in proportion to (|priority| + epsilon) ** exponent."""
 
     exponent: float = 0.6
     epsilon: float = 1e-6
@@ -76,12 +76,12 @@ class ReplayBuffer:
         return self.observations.nbytes + steps + (self._tree.nbytes if self._tree else 0)
 
     def __len__(self) -> int:
-        """How many transitions can be drawn."""
+        """The number of transitions that can be sampled."""
         return self._valid_count
 
     @property
     def oldest_row(self) -> int:
-        """Number of the oldest vector step still held."""
+        """Number of the oldest vector step in the ring."""
         return max(0, self.rows_written - self.slots)
 
     @property
@@ -98,8 +98,8 @@ class ReplayBuffer:
         truncated: np.ndarray,
         valid: np.ndarray | None = None,
     ) -> None:
-        """Store one step of every environment. Rows with `valid` False are never drawn nor summed."""
-        # Assignment would broadcast one environment's values over all of them without a word.
+        """Store one step of every environment. Rows with `valid` False are never sampled or summed."""
+        # Without this check, assignment would silently broadcast the values of one environment to all of them.
         if (obs.shape, actions.shape, rewards.shape) != self._step_shapes or next_obs.shape != obs.shape:
             raise ValueError(
                 f"replay buffer expects obs, actions, rewards of shapes {self._step_shapes}, got "
@@ -120,7 +120,7 @@ class ReplayBuffer:
         self._valid_count += int(np.count_nonzero(row_valid))
         self.rows_written += 1
         if self._tree is not None:
-            # A row nobody has learnt from is drawn soon: it enters at the highest priority so far.
+            # A new row enters with the highest priority so far, so that it is sampled soon.
             self._tree.set(slot * self.num_envs + self._env_numbers, self._max_priority * row_valid)
 
     def _drop_rows(self, indices: np.ndarray) -> None:
@@ -132,55 +132,54 @@ class ReplayBuffer:
             self._tree.set(indices, 0.0)
 
     def cut(self, envs: np.ndarray | None = None) -> None:
-        """End the newest row of every environment, or of those in the mask `envs`, as if truncated: no window runs on
-        into later rows."""
+        """Truncate the newest row of every environment, or of those in the mask `envs`: no n-step window crosses it."""
         if self.rows_written:
             self._rows["truncated"][self._newest_slot, slice(None) if envs is None else envs] = True
 
     def sample(
         self, batch_size: int, rng: np.random.Generator, importance_exponent: float | None = None
     ) -> Transitions:
-        """Draw with replacement. `importance_exponent` (beta) is needed, and used, by priorities only."""
+        """Sample with replacement. Only prioritized replay needs `importance_exponent` (beta)."""
         if self._valid_count == 0:
-            raise ValueError("the replay buffer holds no transitions to sample")
+            raise ValueError("the replay buffer has no transitions to sample")
         weights = None
         if self._tree is None:
             indices = self._draw_uniform(batch_size, rng)
         elif importance_exponent is None:
-            raise ValueError("prioritised replay needs an importance_exponent to sample")
+            raise ValueError("prioritized replay needs an importance_exponent to sample")
         else:
             # One draw from each of batch_size equal strata of the priority mass.
             strata = np.arange(batch_size) + rng.random(batch_size)
             indices = self._tree.find(strata * (self._tree.total / batch_size))
             priorities = self._tree.get(indices)
-            # (N P) ** -beta over its maximum in the batch: N and the total cancel out.
+            # (N P) ** -beta divided by its maximum in the batch: N and the total cancel.
             ratios = (priorities / priorities.min()) ** -importance_exponent
             weights = torch.from_numpy(ratios.astype(np.float32))
         return self._gather(indices, weights)
 
     def update_priorities(self, indices: np.ndarray, priorities: np.ndarray) -> None:
-        """Set the priorities of sampled rows, for example to |TD error|; repeated, the last one stays."""
+        """Set the priorities of sampled rows, for example to |TD error|. Of a repeated row the last one counts."""
         if self._tree is None or self._priorities is None:
-            raise ValueError("update_priorities needs a prioritised replay buffer")
+            raise ValueError("update_priorities needs a prioritized replay buffer")
         magnitudes = np.abs(np.asarray(priorities, dtype=np.float64)) + self._priorities.epsilon
         if not np.isfinite(magnitudes).all():
             raise NumericalError("replay priorities are not finite: lower the learning rate or max_grad_norm")
         raised = magnitudes**self._priorities.exponent
-        # The row may have been overwritten by an invalid one since it was drawn.
+        # The row may have been overwritten by an invalid one since it was sampled.
         self._tree.set(indices, raised * self._flat["valid"][indices])
         self._max_priority = max(self._max_priority, float(raised.max(initial=0.0)))
 
     def _draw_uniform(self, batch_size: int, rng: np.random.Generator) -> np.ndarray:
-        held = min(self.rows_written, self.slots) * self.num_envs
-        if self._valid_count == held:
-            return rng.integers(held, size=batch_size)
+        stored = min(self.rows_written, self.slots) * self.num_envs
+        if self._valid_count == stored:
+            return rng.integers(stored, size=batch_size)
         valid = self._flat["valid"]
-        if self._valid_count < _MINIMUM_ACCEPTANCE * held:
+        if self._valid_count < _MINIMUM_ACCEPTANCE * stored:
             return np.flatnonzero(valid)[rng.integers(self._valid_count, size=batch_size)]
-        indices = rng.integers(held, size=batch_size)
+        indices = rng.integers(stored, size=batch_size)
         while not (accepted := valid.take(indices)).all():
             rejected = np.flatnonzero(~accepted)
-            indices[rejected] = rng.integers(held, size=len(rejected))
+            indices[rejected] = rng.integers(stored, size=len(rejected))
         return indices
 
     def _gather(self, indices: np.ndarray, weights: torch.Tensor | None) -> Transitions:
@@ -203,46 +202,46 @@ class ReplayBuffer:
         )
 
     def _sum_windows(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """n-step rewards, discounts and the last row of each window; windows lie along axis 0."""
+        """n-step rewards, discounts and the last row of each window; windows run along axis 0."""
         flat = self._flat
         window = (indices + self._window * self.num_envs) % self.capacity
-        # A window goes on past a row unless the episode ends there, the next row is not a step of it,
-        # or the row is the newest: what follows that in the ring is the oldest.
+        # A window continues after a row unless the episode ends there, the next row is not a transition,
+        # or the row is the newest: the oldest one follows it in the ring.
         rows_after = (self._newest_slot - indices // self.num_envs) % self.slots
-        goes_on = ~(flat["terminated"][window[:-1]] | flat["truncated"][window[:-1]])
-        goes_on &= flat["valid"][window[1:]]
-        goes_on &= rows_after > self._window[:-1]
+        continues = ~(flat["terminated"][window[:-1]] | flat["truncated"][window[:-1]])
+        continues &= flat["valid"][window[1:]]
+        continues &= rows_after > self._window[:-1]
         included = np.ones(window.shape, dtype=np.bool_)
-        np.logical_and.accumulate(goes_on, axis=0, out=included[1:])
+        np.logical_and.accumulate(continues, axis=0, out=included[1:])
         steps = included.sum(axis=0)
         last = window[steps - 1, np.arange(len(indices))]
-        # Summed in float64; masked by `where` because 0 * inf of a row outside the window would be NaN.
+        # Summed in float64. Masked by `where`, because 0 * inf of a row outside the window would be NaN.
         rewards = np.where(included, self._reward_powers * flat["rewards"][window], 0.0).sum(axis=0)
         discounts = np.where(flat["terminated"][last], 0.0, self._discount_powers[steps])
         return rewards.astype(np.float32), discounts.astype(np.float32), last
 
     def state_dict(self) -> dict[str, Any]:
-        """Counters that JSON can hold, and an array `priorities` if prioritised; not the rows."""
+        """Counters for JSON, and an array `priorities` if prioritized; not the rows."""
         state: dict[str, Any] = {**self._description(), "rows_written": self.rows_written}
         if self._tree is not None:
-            held = min(self.rows_written, self.slots) * self.num_envs
+            stored = min(self.rows_written, self.slots) * self.num_envs
             state["max_priority"] = self._max_priority
-            state["priorities"] = self._tree.get(np.arange(held))
+            state["priorities"] = self._tree.get(np.arange(stored))
         return state | self.observations.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the counters and forget all rows; the held ones must then be given to `import_rows`."""
-        for key, ours in self._description().items():
-            if state.get(key) != ours:
-                raise ValueError(f"replay state does not fit: {key} is {state.get(key)!r}, not {ours!r}")
+        """Take over the counters and forget all rows; pass the rows to `import_rows` afterwards."""
+        for key, expected in self._description().items():
+            if state.get(key) != expected:
+                raise ValueError(f"replay state does not fit: {key} is {state.get(key)!r}, not {expected!r}")
         rows_written = int(state["rows_written"])
         if self._tree is not None:
-            held = min(rows_written, self.slots) * self.num_envs
+            stored = min(rows_written, self.slots) * self.num_envs
             priorities = np.asarray(state["priorities"], dtype=np.float64)
-            if priorities.shape != (held,):
-                raise ValueError(f"replay state does not fit: {priorities.shape} priorities, not ({held},)")
+            if priorities.shape != (stored,):
+                raise ValueError(f"replay state does not fit: {priorities.shape} priorities, not ({stored},)")
             self._tree = SumTree(self.capacity)
-            self._tree.set(np.arange(held), priorities)
+            self._tree.set(np.arange(stored), priorities)
             self._max_priority = float(state["max_priority"])
         self.rows_written = rows_written
         self._rows["valid"][:] = False
@@ -250,15 +249,17 @@ class ReplayBuffer:
         self.observations.load_state_dict(state)
 
     def export_rows(self, start: int, stop: int) -> dict[str, np.ndarray]:
-        """Copies, [T, N, ...], of the vector steps numbered start to stop, which must still be held."""
+        """Copies [T, N, ...] of the vector steps `start` to `stop`, which must still be in the ring."""
         if not self.oldest_row <= start <= stop <= self.rows_written:
-            raise ValueError(f"replay rows {start}:{stop} are not held, only {self.oldest_row}:{self.rows_written}")
+            raise ValueError(
+                f"replay rows {start}:{stop} are gone, only {self.oldest_row}:{self.rows_written} are left"
+            )
         slots = np.arange(start, stop) % self.slots
         exported = {name: rows[slots] for name, rows in self._rows.items()}
         return exported | self.observations.export_rows(exported)
 
     def import_rows(self, start: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Put exported rows back, passing over those too old to be held: a segment may be half stale."""
+        """Put exported rows back. Rows that are too old for the ring are skipped: a segment may be half stale."""
         if reason := self.observations.refuses_rows(arrays):
             raise ValueError(f"replay rows do not fit: {reason}")
         counts = set()
@@ -288,7 +289,7 @@ class ReplayBuffer:
         self._valid_count = int(np.count_nonzero(self._rows["valid"]))
 
     def _description(self) -> dict[str, Any]:
-        """What two buffers must share for one to take the other's rows."""
+        """What two buffers must have in common for one to import the rows of the other."""
         observation_shape, observation_dtype = self.layout.observation
         action_shape, action_dtype = self.layout.action
         return {
@@ -308,7 +309,7 @@ def _store_class(layout: ReplayLayout) -> type[ObservationStore]:
 
 
 def _step_columns(layout: ReplayLayout) -> dict[str, Column]:
-    """The columns of a step apart from its observations."""
+    """The columns of a step without its observations."""
     flag = ((), np.dtype(np.bool_))
     return {
         "actions": layout.action,

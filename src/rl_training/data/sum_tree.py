@@ -1,10 +1,10 @@
-"""A tree of sums for drawing items in proportion to their priority."""
+"""A sum tree, for sampling items in proportion to their priority."""
 
 from __future__ import annotations
 
 import numpy as np
 
-# A wide tree needs few levels, and NumPy's cost is per call: 16 children make 5 levels of a million leaves.
+# A wide tree needs few levels, and NumPy costs are per call: with 16 children a million leaves need 5 levels.
 FAN_OUT = 16
 
 
@@ -21,10 +21,10 @@ def _level_sizes(capacity: int) -> list[int]:
 
 
 class SumTree:
-    """`capacity` non-negative leaves in float64; setting and searching are vectorised over a batch.
+    """`capacity` non-negative leaves in float64; setting and searching are vectorized over a batch.
 
-    A parent is always recomputed from its children, left to right, and never corrected by a difference:
-    the tree is a pure function of its leaves, so it cannot drift and a restored tree is bit-equal.
+    A parent is always recomputed from its children, left to right, and never adjusted by a difference. The tree is a
+    pure function of its leaves, so it cannot drift, and a restored tree is bit-equal.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -51,26 +51,26 @@ class SumTree:
         return self._flat[0].take(indices)
 
     def set(self, indices: np.ndarray, values: np.ndarray | float) -> None:
-        """Set leaves. Of a repeated index the last value stays."""
+        """Set leaves. Of a repeated index the last value counts."""
         self._flat[0][indices] = values
         nodes = indices
         for level, parents in zip(self._levels, self._flat[1:], strict=False):
             nodes = nodes // FAN_OUT
-            # Not `sum`: its order of additions is NumPy's business, and must equal the cumsum of `find`.
+            # Not `sum`: the order of its additions is up to NumPy, and must equal the cumsum in `find`.
             parents[nodes] = level[nodes].cumsum(axis=1)[:, -1]
         self._total = float(self._flat[-1].cumsum()[-1])
 
     def find(self, prefix_sums: np.ndarray) -> np.ndarray:
-        """The leaf in whose share of [0, total) each prefix sum lies; never a leaf of value 0."""
+        """The leaf whose share of [0, total) contains each prefix sum; never a leaf of value 0."""
         if not self._total > 0.0:
-            raise ValueError("the sum tree holds no positive priority")
+            raise ValueError("the sum tree has no positive priority")
         prefix = np.array(prefix_sums, dtype=np.float64)
         nodes = np.zeros(len(prefix), dtype=np.int64)
         families = np.arange(len(prefix))
         for level in reversed(self._levels):
             sums = level[nodes].cumsum(axis=1)
-            # Rounding can carry a prefix up to or past the end of its family. Held strictly below the
-            # end, the first sum above it exists and is a rise, hence a child of positive value.
+            # Rounding can move a prefix to or past the end of its family. Kept strictly below the end, the first sum
+            # above it exists, and its child is positive because the sums rise there.
             np.minimum(prefix, np.nextafter(sums[:, -1], 0.0), out=prefix)
             child = (sums > prefix[:, None]).argmax(axis=1)
             prefix -= np.where(child > 0, sums[families, child - 1], 0.0)

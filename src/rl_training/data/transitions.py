@@ -13,9 +13,9 @@ from torch import Tensor
 class Transitions:
     """A batch of (n-step) transitions.
 
-    `discounts` multiplies the bootstrap value at `next_obs`: gamma to the number of steps summed in
-    `rewards`, or 0 after termination. A truncated episode keeps its discount, so no loss ever needs to
-    know why an episode ended.
+    `discounts` multiplies the bootstrap value at `next_obs`: gamma to the power of the number of steps summed in
+    `rewards`, or 0 after termination. A truncated episode keeps its discount, so no loss needs to know why an episode
+    ended.
     """
 
     obs: Tensor  # [B, ...] float32, or uint8 for images
@@ -23,8 +23,8 @@ class Transitions:
     rewards: Tensor  # [B]
     next_obs: Tensor  # [B, ...]
     discounts: Tensor  # [B]
-    weights: Tensor | None = None  # [B], importance weights of prioritised replay
-    indices: np.ndarray | None = None  # [B], names of the rows for `update_priorities`
+    weights: Tensor | None = None  # [B], importance weights of prioritized replay
+    indices: np.ndarray | None = None  # [B], row indices for `update_priorities`
 
     def __len__(self) -> int:
         return self.rewards.shape[0]

@@ -1,9 +1,9 @@
-"""Envs in processes of their own, supervised: one that raises, dies, hangs or returns nonsense is replaced.
+"""The `async` backend: one supervised process per env. An env that raises, dies, hangs or returns bad data is replaced.
 
-The step in which an env failed is no transition: its row is marked in `infos[RESTARTED]`, has reward 0 and shows the
-first observation of the replacement's episode. What came before ends as a truncation at the last observation that was
-really seen; the collector does that. A failure costs the budget below; when it is spent, the run ends with the last
-failure's story (exit code 3). With the same seeds, and without failures, every bit is that of the envs in one process.
+The step in which an env failed is not a transition: its row is marked in `infos[RESTARTED]`, has reward 0 and shows
+the first observation of the replacement. The collector truncates the broken episode at the last valid observation.
+The number of replacements is limited; when the limit is reached, the run ends with the last failure (exit code 3).
+With the same seeds and without failures, every bit is the same as with the `sync` backend.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from rl_training.envs.sync_vector import seeds_of
 DEFAULT_TIMEOUT = 60.0
 RESTARTS_PER_ENV, WITHIN_SECONDS = 3, 600.0
 RESTARTS_PER_RUN = 20
-# Making an env may load a game, a level, a simulator: it gets this many times the time of a step.
+# A constructor may load a game, a level or a simulator: it gets this many times the timeout of a step.
 CONSTRUCTOR_PATIENCE = 5
 CLOSING_PATIENCE = 1.0
 
 
 class WorkerError(Exception):
-    """A worker gave no good answer: why, with the env's own traceback where it sent one."""
+    """A worker did not answer, or answered with an error; `trace` is the env's traceback if it sent one."""
 
     def __init__(self, reason: str, trace: str = "", timed_out: bool = False):
         super().__init__(reason)
@@ -44,7 +44,7 @@ class WorkerError(Exception):
 
 
 class AsyncVector(VectorEnv[Any, Any, Any]):
-    """One process per env; same-step autoreset. `failures` are those it survived."""
+    """One process per env, with same-step autoreset. `failures` lists the envs that were replaced."""
 
     def __init__(self, makers: Sequence[EnvMaker], timeout: float = DEFAULT_TIMEOUT):
         self.num_envs, self.timeout = len(makers), timeout
@@ -69,7 +69,7 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
         for observation_space, action_space, _, _ in greetings[1:]:
             if (observation_space, action_space) != (self.single_observation_space, self.single_action_space):
                 self.close()
-                raise RuntimeError("the envs differ in their spaces: all have to be made alike")
+                raise RuntimeError("the envs differ in their spaces: all must be made with the same arguments")
         self.metadata["autoreset_mode"] = AutoresetMode.SAME_STEP
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
@@ -91,7 +91,7 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
             try:
                 info = self._answer(index, deadline)
             except WorkerError as down:
-                # With the same seed: what fails once, and not because of the env, changes nothing.
+                # The same seed again: a failure that is not the env's fault then changes nothing.
                 info = self._replace(index, "reset", down, seeds[index], options)
             infos = self._add_info(infos, info or {}, index)
         return self._memory.read(), infos
@@ -126,9 +126,9 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
         return self._memory.read(), rewards, terminated, truncated, infos
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Also what a constructor that failed has left."""
+        """Works on a half-built object too, after a constructor that failed."""
         if os.getpid() != self._owner:
-            return  # a forked copy of this object: the workers are not its own
+            return  # this is a forked copy of the object, and the workers belong to the original
         workers = [worker for worker in self._workers if worker is not None]
         for worker in workers:
             with contextlib.suppress(OSError):
@@ -145,7 +145,7 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
             end_child(self._nursery, 5.0)
         if self._block is not None:
             os.close(self._block.descriptor)
-            self._block = None  # the mapping goes with it
+            self._block = None  # this releases the mapping
 
     def __del__(self) -> None:
         if not self.closed and hasattr(self, "_commands"):
@@ -168,7 +168,7 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
             theirs.close()
 
     def _end(self, worker: _Worker, patience: float) -> int:
-        """Wait for a worker, kill it if it takes longer; how it ended."""
+        """Wait for a worker and kill it if it takes longer than `patience`; returns how it ended."""
         try:
             self._commands.sendall(f"end {worker.process} {patience}".encode())
             return int(self._commands.recv(64) or b"x")
@@ -184,7 +184,7 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
     def _hand_over(self, index: int) -> None:
         worker = self._workers[index]
         assert worker is not None
-        with contextlib.suppress(OSError):  # who is gone by now is missed at its first answer
+        with contextlib.suppress(OSError):  # a worker that is gone is noticed at its first answer
             socket.send_fds(worker.connection, [pack(b"m", self.num_envs)], [self._memory.descriptor])
 
     def _tell_all(self, messages: list[bytes]) -> None:
@@ -195,7 +195,7 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
                 worker.connection.sendall(message)
 
     def _answer(self, index: int, deadline: float, patience: float | None = None) -> Any:
-        """What a worker answers; WorkerError, and an end to it, if that is no good answer."""
+        """The answer of a worker. If there is none, or it is an error, the worker is ended and WorkerError raised."""
         worker = self._workers[index]
         assert worker is not None
         try:
@@ -220,7 +220,7 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
     def _replace(
         self, index: int, call: str, down: WorkerError, seed: int | None, options: dict[str, Any] | None = None
     ) -> Any:
-        """A new process for this env, reset with `seed`; the info of that reset."""
+        """Start a new process for this env and reset it with `seed`; returns the info of that reset."""
         while True:
             self._survive(self._history.failure(index, call, down.reason, down.trace, down.timed_out))
             self._history.seeded(index, seed)
@@ -237,7 +237,7 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
                 return self._answer(index, time.monotonic() + self.timeout)
             except WorkerError as again:
                 down = again
-            except Exception as error:  # the constructor's own
+            except Exception as error:  # raised by the env's constructor
                 down = WorkerError(error_line(error)[:300])
 
     def _survive(self, failure: EnvFailure) -> None:
@@ -249,12 +249,12 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
             whose = f"{recent} times within {WITHIN_SECONDS / 60:.0f} minutes"
             if recent < RESTARTS_PER_ENV:
                 whose = f"{len(self.failures)} times in this run, with all envs"
-            raise EnvFailed(replace(failure, remark=f"; it was replaced {whose} before, which is the limit"))
+            raise EnvFailed(replace(failure, remark=f"; it was already replaced {whose}, which is the limit"))
         mine.append(now)
         self.failures.append(failure)
 
     def _next_seed(self, index: int) -> int | None:
-        """For the episode after a failure: another one than before, or the same env might do the same again."""
+        """The seed of the episode after a failure. It differs from the last one, which could fail again."""
         seed = self._history.seeds[index]
         if seed is None:
             return None
@@ -279,11 +279,11 @@ class _Worker:
             except TimeoutError:
                 if time.monotonic() - deadline < 0.5:
                     raise
-                # The whole job was suspended in between, the worker too: time ran on without it.
+                # The whole job was suspended meanwhile, the worker too, but the clock was not.
                 deadline = time.monotonic() + 1.0
                 continue
             if not count:
-                raise ConnectionResetError  # an OSError like any other end of it
+                raise ConnectionResetError  # handled like every other OSError of the connection
             view = view[count:]
         return body
 

@@ -1,11 +1,11 @@
-"""The other side of the supervisor: processes that each run one env, and the one that starts and ends them.
+"""The worker side of the `async` backend: processes that each run one env, and the process that starts and ends them.
 
-The supervisor forks one process early, the nursery, which runs no env and owns nothing large; workers are forked from
-it. A worker that has to be replaced in the middle of a run so starts in milliseconds, needs nothing pickled, and does
-not hold on to the gigabytes of a replay buffer that its supervisor goes on writing to.
+The supervisor forks one process early, the nursery, which runs no env and holds no large data; workers are forked from
+it. A worker that is replaced in the middle of a run therefore starts in milliseconds, needs nothing pickled, and does
+not keep pages of a replay buffer alive that the supervisor overwrites.
 
-Nothing outlives its parent: the nursery ends when its socket closes, and takes its workers along; should it be killed,
-the kernel ends them (PR_SET_PDEATHSIG).
+No process outlives its parent: the nursery ends when its socket closes, and ends its workers first. If the nursery is
+killed, the kernel ends the workers (PR_SET_PDEATHSIG).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from rl_training.envs.env_types import EnvMaker
 from rl_training.envs.failures import reason_of, trace_of
 from rl_training.envs.shared_block import SharedBlock
 
-HEADER = struct.Struct("!cI")  # what kind of message, and how many bytes follow
+HEADER = struct.Struct("!cI")  # the kind of message, and the number of bytes that follow
 PR_SET_PDEATHSIG = 1
-# Said, and not only by closing the socket: another nursery that was forked meanwhile has a copy of it.
+# Closing the socket is not enough: another nursery that was forked meanwhile has a copy of it.
 QUIT = b"quit"
 
 
@@ -47,7 +47,7 @@ def unpack(body: bytes | bytearray) -> Any:
 
 
 def start_nursery(makers: list[EnvMaker]) -> tuple[int, socket.socket]:
-    """Fork the nursery; its process number, and the socket that commands it."""
+    """Fork the nursery; returns its process id and the socket that takes its commands."""
     if not hasattr(os, "fork"):
         raise OSError("this system cannot fork processes, use vector_backend 'sync'")
     ours, theirs = socket.socketpair()
@@ -60,13 +60,13 @@ def start_nursery(makers: list[EnvMaker]) -> tuple[int, socket.socket]:
 
 
 def _fork() -> int:
-    # What is buffered here would be written a second time by whoever flushes its copy.
+    # Otherwise the child would write its copy of the buffered text a second time.
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()
     with warnings.catch_warnings():
-        # Newer Pythons warn where there are threads. Ours hold no lock that an env needs; an env's own libraries
-        # meet the same fork under every vector env that forks.
+        # Newer Pythons warn about forks with threads. Ours hold no lock that an env needs, and the libraries of an env
+        # are forked by every other vector env with processes too.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
@@ -75,9 +75,9 @@ def _never_return(run: Callable[[], None]) -> None:
     code = 1
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # Terminals and schedulers signal every process of a group; only the one that trains may answer. By a
-            # handler, not SIG_IGN, which programs that the env starts would inherit.
-            signal.signal(number, _no_answer)
+            # Terminals and schedulers signal every process of a group; only the one that trains reacts. A handler, not
+            # SIG_IGN: programs that the env starts would inherit that.
+            signal.signal(number, _ignore)
         run()
         code = 0
     except BaseException:
@@ -90,7 +90,7 @@ def _never_return(run: Callable[[], None]) -> None:
         os._exit(code)
 
 
-def _no_answer(number: int, frame: Any) -> None:
+def _ignore(number: int, frame: Any) -> None:
     pass
 
 
@@ -119,11 +119,11 @@ def _nursery(commands: socket.socket, makers: list[EnvMaker]) -> None:
 
 
 def end_child(process: int, patience: float) -> int:
-    """How it ended: its exit code, or minus the signal."""
+    """Wait for a child and kill it if it takes longer than `patience`; returns its exit code, or minus the signal."""
     deadline = time.monotonic() + patience
     while True:
-        found, status = os.waitpid(process, os.WNOHANG)
-        if found:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
             return os.waitstatus_to_exitcode(status)
         if time.monotonic() >= deadline:
             os.kill(process, signal.SIGKILL)
@@ -139,7 +139,7 @@ def _work(connection: socket.socket, index: int, makers: list[EnvMaker]) -> None
         if os.getppid() != nursery:
             return
     if (torch := sys.modules.get("torch")) is not None:
-        torch.set_num_threads(1)  # its pool of threads did not come along, and an env that uses it would wait for them
+        torch.set_num_threads(1)  # a fork does not copy the thread pool, and an env that uses it would wait forever
     try:
         env = makers[index]()
         spaces = (env.observation_space, env.action_space, dict(env.metadata or {}), env.render_mode)
@@ -177,7 +177,7 @@ def _reset(runner: EnvRunner, block: SharedBlock, index: int, content: Any) -> b
 
 
 def _step(runner: EnvRunner, block: SharedBlock, index: int) -> bytes:
-    # A copy: the env may keep its action, and the next one is written into the same place.
+    # A copy: the env may keep its action, and the next action is written to the same memory.
     observation, block.rewards[index], *rest = runner.step(np.array(block.actions[index])[()])
     block.write(index, observation)
     _, _, info, final = rest
@@ -185,7 +185,7 @@ def _step(runner: EnvRunner, block: SharedBlock, index: int) -> bytes:
 
 
 def _refusal(error: BaseException) -> bytes:
-    """The error itself where it can be sent, for the message that the same error has in this process."""
+    """The error itself if it can be pickled, so that the message is the same as without a process."""
     try:
         message = pack(b"x", error)
         unpack(message[HEADER.size :])

@@ -1,17 +1,18 @@
-"""Atari: many games at once on ale-py's C++ vector env for training, one on Gymnasium's wrappers for everything else.
+"""Atari: many games at once on ale-py's C++ vector env for training, one game on Gymnasium's wrappers otherwise.
 
-Both give (stack, height, width) uint8 (times three channels with colour), oldest frame first, black before the first.
-A test drives both with the same actions and finds the same pixels and scores. They differ in three things only:
+Both return uint8 images (stack, height, width), with three times as many channels in color, oldest frame first, black
+before the first frame. A test steps both with the same actions and finds the same pixels and scores. They differ in
+three points only:
 
 - Random numbers: the number of idle frames at a start (from 0 in the vector env, from 1 in the wrappers) and sticky
-  actions come from other generators, so equal seeds do not make equal games.
-- `episodic_life` holds for training only: evaluation plays whole games.
-- `max_frames` counts from the first observation in the vector env, from the power switch in the wrappers.
+  actions come from different generators, so equal seeds do not make equal games.
+- `episodic_life` applies to training only: evaluation plays whole games.
+- `max_frames` counts from the first observation in the vector env, from power-on in the wrappers.
 
-The vector env's own defaults are not ours. It clips rewards, and the score is then gone: here rewards are raw, and
-clipping is the learner's (`reward_clip`). Its `episodic_life` starts a NEW game after each lost life, so that nobody
-would ever see a second one: here a lost life is reported as the end, and the game goes on. Its `final_obs` holds
-nothing sensible where no game ended. It has no way to restore a state; exact resume goes through the barrier.
+The defaults of the vector env are not ours. It clips rewards, which loses the score: here rewards are raw, and the
+learner clips them (`reward_clip`). Its `episodic_life` starts a NEW game after each lost life, so that a second life is
+never played: here a lost life is reported as the end of an episode and the game continues. Its `final_obs` is undefined
+in rows where no game ended. It cannot restore a state; exact resume goes through the barrier of a checkpoint.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ def is_atari(target: Any) -> bool:
 
 
 class AtariVector(VectorEnv[Array, Array, Array]):
-    """ale-py's vector env with raw scores, games that survive a lost life, and final observations that are true.
+    """ale-py's vector env with raw scores, games that continue after a lost life, and true final observations.
 
-    `infos["life_lost"]` marks rows whose episode has ended for the learner while the game goes on.
+    `infos["life_lost"]` marks rows whose episode ended for the learner while the game continues.
     """
 
     def __init__(self, spec: EnvSpec, num_envs: int, options: AtariOptions):
@@ -79,7 +80,7 @@ class AtariVector(VectorEnv[Array, Array, Array]):
         self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         if isinstance(seed, int):
-            # It would count up from the seed, and neighbouring runs would share their games.
+            # ale-py would count up from the seed, and runs with neighboring seeds would share games.
             seeds: Array | None = (np.random.SeedSequence(seed).generate_state(self.num_envs) >> 1).astype(np.int64)
         else:
             seeds = None if seed is None else np.array(seed, np.int64)
@@ -93,7 +94,7 @@ class AtariVector(VectorEnv[Array, Array, Array]):
         done = terminated | truncated
         lives, self.lives = self.lives, infos["lives"].copy()
         if done.any():
-            # After a reset a game has at least the lives that it had when it ended.
+            # After a reset a game has at least as many lives as when it ended.
             life_lost = terminated & (self.lives < lives)
             final = self._images(infos["final_obs"]).copy()
             final[~done | life_lost] = observations[~done | life_lost]
@@ -107,7 +108,7 @@ class AtariVector(VectorEnv[Array, Array, Array]):
 
 
 class FireAtReset(gym.Wrapper[Any, Any, Any, Any]):
-    """Presses FIRE for the first frame of a game, before any idle frames, as the vector env does."""
+    """Presses FIRE in the first frame of a game, before any idle frames, as the vector env does."""
 
     def __init__(self, env: gym.Env[Any, Any]):
         super().__init__(env)
@@ -120,10 +121,10 @@ class FireAtReset(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def atari_env(spec: EnvSpec, options: AtariOptions, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
-    """One game, always played to its end, that can be drawn; `kwargs` are the emulator's own, such as render_mode."""
+    """One game that is played to its end and can be rendered; `kwargs` go to the emulator, for example render_mode."""
     _game_of(spec)
     settings = {
-        "frameskip": 1,  # the wrapper skips, because it needs the two frames that it takes the maximum of
+        "frameskip": 1,  # the wrapper skips frames, because it needs two of them to take their maximum
         "obs_type": "rgb",
         "repeat_action_probability": _stickiness(spec, options),
         "full_action_space": options.full_action_space,
@@ -157,11 +158,11 @@ def _game_of(spec: EnvSpec) -> str:
     game = str(spec.kwargs["game"])
     try:
         path = roms.get_rom_path(game)
-    except OSError:  # the file or its folder is not there, or it is not what it should be
+    except OSError:  # the file or its folder is missing or damaged
         path = None
     if path is None:
         raise EnvError(
-            f"{spec.id} needs the ROM {game}, which ale-py ships and which is not there: "
+            f"{spec.id} needs the ROM {game}, which belongs to ale-py and is missing: "
             f"pip install --force-reinstall ale-py"
         )
     return game

@@ -85,7 +85,7 @@ class NativeBackend(Backend):
         if request.image is not None:
             return "env_kwargs.image needs vector_backend 'auto', 'sync' or 'async'"
         if request.spec is None or request.spec.vector_entry_point is None:
-            return "it has no vector class of its own, use vector_backend 'auto', 'sync' or 'async'"
+            return "it does not have its own vector class, use vector_backend 'auto', 'sync' or 'async'"
         return self._doubt(request, request.spec) if request.backend == "auto" else None
 
     def make(self, request: EnvRequest) -> AnyVectorEnv:

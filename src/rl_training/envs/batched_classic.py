@@ -1,8 +1,8 @@
-"""Classic control, many envs at once: Gymnasium's dynamics on whole arrays, one call per step for any number of envs.
+"""The `batched` backend: classic control, many envs at once. Gymnasium's dynamics on whole arrays, one call per step.
 
-Same spaces, rewards, limits and physics as the registered single envs (a test drives both side by side). Episodes
+Spaces, rewards, limits and physics are those of the registered single envs (a test steps both side by side). Episodes
 restart within the step that ends them (SAME_STEP), with the true last observation in `final_obs`. All envs draw their
-starts from one generator.
+initial states from one generator.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = np.ndarray
 
 
 class BatchedVector(VectorEnv[Array, Array, Array]):
-    """The frame around the physics: limits, resets, spaces. `state` is [variables, N] in float64."""
+    """Limits, resets and spaces; a subclass adds the physics. `state` is [variables, N] in float64."""
 
     env_id: str
     variables: int
@@ -40,11 +40,11 @@ class BatchedVector(VectorEnv[Array, Array, Array]):
 
     @abstractmethod
     def starts(self, count: int) -> Array:
-        """`count` first states, [variables, count]."""
+        """`count` initial states, [variables, count]."""
 
     @abstractmethod
     def advance(self, actions: Array) -> tuple[Array, Array]:
-        """Move `state` by one step; rewards and terminations, each [N]."""
+        """Advance `state` by one step; returns rewards and terminations, each [N]."""
 
     def observe(self) -> Array:
         return self.state.T.astype(np.float32)
@@ -71,13 +71,13 @@ class BatchedVector(VectorEnv[Array, Array, Array]):
         return self.observe(), rewards, terminated, truncated, infos
 
 
-# Of the cart and its pole; plain names, because an attribute costs as much as an operation on floats.
+# Constants of CartPole. Globals, because reading an attribute costs as much as an operation on floats.
 GRAVITY, POLE_MASS, TOTAL_MASS, HALF_LENGTH, FORCE, SECONDS = 9.8, 0.1, 1.1, 0.5, 10.0, 0.02
 MOMENT = POLE_MASS * HALF_LENGTH
 
 
 def _cart_pole_rates(functions: Any, speed: Any, angle: Any, spin: Any, action: Any) -> tuple[Any, Any, Any, Any]:
-    """How the variables change: of all envs as arrays (`functions` is numpy), or of one as floats (math)."""
+    """Time derivatives of the variables: of all envs as arrays (`functions` is numpy), or of one as floats (math)."""
     sine, cosine = functions.sin(angle), functions.cos(angle)
     push = action * (2 * FORCE) - FORCE
     shared = (push + MOMENT * (spin * spin) * sine) / TOTAL_MASS
@@ -88,13 +88,13 @@ def _cart_pole_rates(functions: Any, speed: Any, angle: Any, spin: Any, action: 
 
 class CartPoleVector(BatchedVector):
     env_id, variables = "CartPole-v1", 4
-    FEW = 10  # envs; up to here floats are quicker than arrays, at a microsecond for each operation on one
+    FEW = 10  # envs; up to here floats are faster than arrays, at a microsecond per array operation
     LIMITS = np.array([[2.4], [12 * 2 * np.pi / 360]])  # of position and angle
 
     def __init__(self, num_envs: int):
         super().__init__(num_envs)
         self.ones = np.ones(num_envs, np.float32)
-        self.ones.flags.writeable = False  # every step hands out the same
+        self.ones.flags.writeable = False  # every step returns the same array
 
     def starts(self, count: int) -> Array:
         return self.np_random.uniform(-0.05, 0.05, (4, count))
@@ -168,7 +168,7 @@ class MountainCarContinuousVector(MountainCarVector):
 
     def advance(self, actions: Array) -> tuple[Array, Array]:
         result = super().advance(actions)
-        # The single env keeps its state in float32; so do we, or the two would drift apart.
+        # The single env keeps its state in float32; without the same rounding the two would diverge.
         self.state = self.state.astype(np.float32).astype(np.float64)
         return result
 
@@ -177,7 +177,7 @@ class MountainCarContinuousVector(MountainCarVector):
 
 
 class AcrobotVector(BatchedVector):
-    """Two links of length and mass 1 with a motor between them; equations of motion as in Sutton and Barto's book."""
+    """Two links of length and mass 1 with a motor between them; equations of motion from Sutton and Barto's book."""
 
     env_id, variables = "Acrobot-v1", 4
     GRAVITY, SECONDS, FASTEST = 9.8, 0.2, (4 * np.pi, 9 * np.pi)

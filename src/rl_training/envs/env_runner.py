@@ -1,4 +1,4 @@
-"""One env, stepped with autoreset and a look at what it returns: the same here, in a worker, in a reproduction."""
+"""One env, stepped with autoreset and checked: the same code for `sync`, for `async` workers and for crash replay."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ Outcome = tuple[Any, float, bool, bool, dict[str, Any], Final | None]
 
 
 class EnvRunner:
+    """Steps one env, checks its observations and resets it when an episode ends."""
+
     def __init__(self, env: gym.Env[Any, Any]):
         self.env = env
         self._space = env.observation_space
@@ -28,8 +30,8 @@ class EnvRunner:
     def step(self, action: Any) -> Outcome:
         """Observation, reward, terminated, truncated, info, and `final` where this step ended the episode.
 
-        Then observation and info are those of the next one, and `final` has the last observation, its info, and the
-        state of the env's generator before the reset (if it has one).
+        In that case observation and info belong to the next episode, and `final` has the last observation, its info,
+        and the state of the env's random generator before the reset (if it has one).
         """
         observation, reward, terminated, truncated, info = self.env.step(action)
         if type(observation) is not np.ndarray or observation.shape != self._shape or observation.dtype != self._dtype:
@@ -42,7 +44,7 @@ class EnvRunner:
 
 
 def check_observation(value: Any, space: gym.Space[Any], name: str = "observation") -> None:
-    """Refuse what would not fit into an array of its space: another shape, or numbers of another kind."""
+    """Raise if an observation does not fit into an array of its space: another shape, or another kind of numbers."""
     if isinstance(space, gym.spaces.Dict):
         if not isinstance(value, dict) or value.keys() != space.spaces.keys():
             raise TypeError(f"{name} is not a dict with the keys {', '.join(map(str, space.spaces))}")
@@ -56,13 +58,13 @@ def check_observation(value: Any, space: gym.Space[Any], name: str = "observatio
     elif space.shape is not None and space.dtype is not None:
         array = np.asarray(value)
         if array.shape != space.shape:
-            raise ValueError(f"{name} has shape {array.shape}, its space says {space.shape}")
+            raise ValueError(f"{name} has shape {array.shape}, its space has {space.shape}")
         if array.dtype != space.dtype and not np.can_cast(array.dtype, space.dtype, "same_kind"):
-            raise TypeError(f"{name} is of {array.dtype}, its space says {space.dtype}")
+            raise TypeError(f"{name} has dtype {array.dtype}, its space has {space.dtype}")
 
 
 def random_state(env: gym.Env[Any, Any]) -> dict[str, Any] | None:
-    # Not by `np_random`: asking for that would make a generator where there is none.
+    # Not `np_random`: reading that creates a generator if there is none.
     generator = getattr(env.unwrapped, "_np_random", None)
     return dict(generator.bit_generator.state) if isinstance(generator, np.random.Generator) else None
 
@@ -72,7 +74,7 @@ def set_random_state(env: gym.Env[Any, Any], state: dict[str, Any]) -> None:
 
 
 class WatchedEnv:
-    """One env for evaluation or play, without autoreset: an exception of its own is one line with the way there."""
+    """One env for evaluation or play, without autoreset. An exception of the env becomes one line with its actions."""
 
     def __init__(self, env: gym.Env[Any, Any]):
         self.env = env

@@ -1,7 +1,7 @@
 """Making environments: one for evaluation and play, many at once for training.
 
 Vector envs made here reset in the same step (`AutoresetMode.SAME_STEP`), except for an env's own vector class, which
-has a mode of its own. What cannot be made raises `EnvError` with the way out.
+chooses its mode. An env that cannot be made raises `EnvError` with the way out.
 """
 
 from __future__ import annotations

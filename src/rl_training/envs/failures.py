@@ -1,4 +1,4 @@
-"""How an env failed: one line that names it, and all that is needed to fail again in one process."""
+"""Env failures: one line that names the failure, and everything needed to replay it in one process."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ import numpy as np
 from rl_training.errors import EnvError
 
 HISTORY_BYTES = 2_000_000
-RESTARTED = "rl_training/restarted"  # in infos: the envs that broke in this step; no info of an env has such a name
+RESTARTED = "rl_training/restarted"  # in infos: the envs that broke in this step. Envs do not use such a name.
 
 
 @dataclass(frozen=True)
 class EnvFailure:
-    """`actions` lead from a reset to the failure: the seeded one or, when that is too long ago, the episode's own,
-    which `random_state`, the state of the env's generator before it, makes again. None: too long ago as well."""
+    """A failure of one env.
+
+    `actions` lead from a reset to the failure: from the seeded reset or, if that is too long ago, from the start of the
+    episode, which `random_state` (the state of the env's generator before it) reproduces. None means that the start of
+    the episode is too long ago as well.
+    """
 
     reason: str
     call: str = "step"
@@ -47,14 +51,14 @@ class EnvFailure:
 
 
 class EnvFailed(EnvError):
-    """An env failed while it ran; `failure` has the rest of the story."""
+    """An env failed while it ran; `failure` has the details."""
 
     def __init__(self, failure: EnvFailure):
         super().__init__(str(failure))
         self.failure = failure
 
     def locate(self, env_step: int) -> None:
-        """Add the step of the run, which only the one who counts them knows."""
+        """Add the env step of the run, which the env itself does not know."""
         self.failure = replace(self.failure, env_step=env_step)
         self.args = (str(self.failure),)
 
@@ -83,7 +87,7 @@ def _short(action: Any) -> str:
 
 
 class ActionHistory:
-    """The last actions of all envs, in a ring of a few megabytes, and where the episode of each began in it."""
+    """The last actions of all envs, in a ring of a few megabytes, and where the episode of each env starts in it."""
 
     def __init__(self, num_envs: int):
         self.num_envs = num_envs
@@ -93,7 +97,7 @@ class ActionHistory:
     def begin(self, seeds: Sequence[int | None]) -> None:
         """All envs are about to be reset with these seeds."""
         self.time = 0
-        self.skipped = 0  # steps that broke, which are none
+        self.skipped = 0  # rows of envs that broke, which are not env steps
         self.seeds = list(seeds)
         self._seeded = [0] * self.num_envs
         self._episode = [0] * self.num_envs
@@ -104,7 +108,7 @@ class ActionHistory:
         if self._ring is None or self._ring.shape[1:] != actions.shape:
             rows = int(np.clip(HISTORY_BYTES // max(1, actions.nbytes), 10, 100_000))
             self._ring = np.empty((rows, *actions.shape), actions.dtype)
-            self._ring.fill(0)  # takes its memory at once: page by page it would look like a leak
+            self._ring.fill(0)  # claims the memory now: growing page by page would look like a leak
         self._ring[self.time % len(self._ring)] = actions
         self.time += 1
 
@@ -114,7 +118,7 @@ class ActionHistory:
         self.episode(env, None)
 
     def episode(self, env: int, random_state: dict[str, Any] | None) -> None:
-        """This env began an episode after its last action; `random_state` is that before the reset."""
+        """This env started an episode after its last action; `random_state` is from before the reset."""
         self._episode[env], self._random_states[env] = self.time, random_state
 
     def failure(self, env: int, call: str, reason: str, trace: str = "", timed_out: bool = False) -> EnvFailure:

@@ -1,4 +1,4 @@
-"""Image observations of any env: grayscale, resize, channels first, stack; each only where it is asked for."""
+"""Image observations of any env: grayscale, resize, channels first, stack; each only if it is asked for."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ INSTALL = 'pip install "rl_training[atari]"'
 
 
 def image_env(env: gym.Env[Any, Any], options: ImageOptions) -> gym.Env[Any, Any]:
-    """`env` with its uint8 images, HWC, CHW or HW, as `options` want them; what they show stays the same."""
+    """`env` with its uint8 images (HWC, CHW or HW) transformed as `options` say."""
     space = env.observation_space
     shape = space.shape or ()
     if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8 or len(shape) not in (2, 3):
         raise EnvError(
-            f"env_kwargs.image is for images, a uint8 Box (height, width[, channels]), and the env shows {space}: "
-            f"leave it out"
+            f"env_kwargs.image is for images, a uint8 Box (height, width[, channels]), but the env has the observation "
+            f"space {' '.join(str(space).split())}: leave env_kwargs.image out"
         )
     if len(shape) == 2:
         env = _reshaped(env, (*shape, 1), lambda image: image[:, :, None])
@@ -44,7 +44,7 @@ def image_env(env: gym.Env[Any, Any], options: ImageOptions) -> gym.Env[Any, Any
 
 
 def stacked(env: gym.Env[Any, Any], count: int, axis: int) -> gym.Env[Any, Any]:
-    """The newest `count` images side by side along the channel axis, oldest first; before the first there is black."""
+    """The newest `count` images, joined along the channel axis, oldest first. Missing images are black."""
     shape = env.observation_space.shape or ()
     whole = list(shape)
     whole[axis] *= count

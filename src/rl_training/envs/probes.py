@@ -11,7 +11,7 @@ ObservationRewardProbe V(o) = o                                how observations 
 DelayedRewardProbe     V(k) = g ** (length - 1 - k)            discounting and n-step returns
 ActionChoiceProbe      the action that pays                    the sign and the scale of the policy gradient
 ContinuousBanditProbe  the action `target`                     the scaling of actions
-MatchObservationProbe  the action that the observation names  how actions and observations are paired
+MatchObservationProbe  the action that the observation names   how actions and observations are paired
 TimeLimitRingProbe     V of a task that never ends             truncation that is treated as termination
 AutoresetCanaryProbe   V of a short chain                      resets of a vector env that are taken for steps
 EnvIndexProbe          V(i) = i                                envs of a vector that are mixed up
@@ -20,8 +20,8 @@ CueRingProbe           V = cue / (1 - g)                       bootstrapping wit
 ====================== ======================================= ===============================================
 
 Values are for discount g. Where the action does not matter, `continuous` chooses between Discrete(2) and a Box in
-[-1, 1], so that every algorithm can take the probe. A step after the end of an episode raises RuntimeError: whoever
-steps a probe must reset it.
+[-1, 1], so that every algorithm can take the probe. A step after the end of an episode raises RuntimeError: the
+caller must reset the probe.
 
 The probes need nothing but Gymnasium. Here is TD(0) on a table, checked against the values of a chain:
 

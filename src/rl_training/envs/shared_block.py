@@ -1,4 +1,4 @@
-"""What envs in processes and their supervisor hand each other: arrays in memory that has no name to leak."""
+"""Arrays that the supervisor and the workers of the `async` backend share, in memory without a name that could leak."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALIGNMENT = 64
 
 
 class SharedBlock:
-    """Observations, actions and rewards of `num_envs` envs. Who has the same descriptor sees the same numbers."""
+    """Observations, actions and rewards of `num_envs` envs. Processes with the same descriptor share them."""
 
     def __init__(
         self,
@@ -36,32 +36,32 @@ class SharedBlock:
         self.rewards: np.ndarray = self._view(rewards)
 
     def _place(self, space: gym.Space[Any]) -> Any:
-        """Where each array of a (nested) space begins, with its shape and dtype."""
+        """The offset, shape and dtype of each array of a (nested) space."""
         if isinstance(space, gym.spaces.Dict):
             return {key: self._place(inner) for key, inner in space.spaces.items()}
         if isinstance(space, gym.spaces.Tuple):
             return [self._place(inner) for inner in space.spaces]
         if space.shape is None or space.dtype is None:
-            raise TypeError(f"{type(space).__name__} has no arrays: vector_backend 'sync' may take it")
+            raise TypeError(f"{type(space).__name__} has no arrays to share: use vector_backend 'sync'")
         start = self._size
         shape, dtype = (self.num_envs, *space.shape), np.dtype(space.dtype)
         size = int(np.prod(shape)) * dtype.itemsize
         self._size += -(-max(1, size) // ALIGNMENT) * ALIGNMENT
         return (start, shape, dtype)
 
-    def _view(self, placed: Any) -> Any:
-        if isinstance(placed, dict):
-            return {key: self._view(inner) for key, inner in placed.items()}
-        if isinstance(placed, list):
-            return [self._view(inner) for inner in placed]
-        start, shape, dtype = placed
+    def _view(self, places: Any) -> Any:
+        if isinstance(places, dict):
+            return {key: self._view(inner) for key, inner in places.items()}
+        if isinstance(places, list):
+            return [self._view(inner) for inner in places]
+        start, shape, dtype = places
         return np.frombuffer(self._memory, dtype, int(np.prod(shape)), start).reshape(shape)
 
     def write(self, env: int, observation: Any) -> None:
         _put(self._observations, env, observation)
 
     def read(self) -> Any:
-        """Copies: the workers write the next observations into the same place."""
+        """Copies of all observations: the workers write the next ones to the same memory."""
         return _copied(self._observations)
 
 

@@ -1,11 +1,11 @@
-"""What an agent sees of an environment: one observation array and policy-scale actions.
+"""The agent's view of an environment: one observation array, and actions on the policy's scale.
 
-Observations: a uint8 Box with three dimensions is an image and stays as it is; everything else becomes one
-flat float32 vector. Discrete parts are one-hot, Dict and Tuple are the concatenation of their parts in the
-space's own order, nested at will. Values are not rescaled.
+Observations: a uint8 Box with three dimensions is an image and stays as it is; everything else becomes one flat
+float32 vector. Discrete parts are one-hot; Dict and Tuple are the concatenation of their parts in the order of the
+space, at any depth. Values are not rescaled.
 
-Actions: an agent stores integer categories counted from zero, or a flat float vector in which every bounded
-dimension lies in [-1, 1].
+Actions: an agent stores integer categories counted from zero, or a flat float vector in which every bounded dimension
+is in [-1, 1].
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ActionKind = Literal["discrete", "multi_discrete", "multi_binary", "box"]
 
 
 class Spaces:
-    """The observation and action space of ONE environment, and the way to and from the agent's arrays."""
+    """The observation and action space of ONE environment, and the conversions to and from the agent's arrays."""
 
     def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
         self.observation_space = observation_space
@@ -38,11 +38,11 @@ class Spaces:
         if self._whole_box is not None and _is_image(self._whole_box):
             self.observation_shape, self.observation_dtype = self._whole_box.shape, np.dtype(np.uint8)
         if 0 in self.observation_shape:
-            raise EnvError(f"observation space {_text(observation_space)} is empty: give it some content")
+            raise EnvError(f"observation space {_text(observation_space)} is empty: it needs at least one number")
         self._set_up_actions()
 
     def encode(self, observations: Any) -> Array:
-        """The agent's array [N, *observation_shape] of what a VectorEnv returns, or of a list of samples.
+        """The agent's array [N, *observation_shape] for the output of a VectorEnv, or for a list of samples.
 
         The result may share memory with the input: copy it before the env writes there again.
         """
@@ -59,45 +59,46 @@ class Spaces:
         for part, batch in zip(self._parts, batches, strict=True):
             if len(batch) != len(encoded):
                 raise EnvError(
-                    f"{part.name} holds {len(batch)} samples where {self._parts[0].name} holds {len(encoded)}"
+                    f"{part.name} has {len(batch)} samples but {self._parts[0].name} has {len(encoded)}: "
+                    "batch all parts alike"
                 )
             part.write(batch, encoded[:, start : start + part.width])
             start += part.width
         return encoded
 
     def _is_encoded(self, observations: Any) -> bool:
-        """Whether a Box's observations have the agent's form as they come: true of most envs, in every step."""
+        """Whether the observations of a Box already have the agent's form: true for most envs, in every step."""
         if type(observations) is not np.ndarray or observations.dtype != self.observation_dtype:
             return False
         assert self._whole_box is not None
         return bool(observations.shape[1:] == self.observation_shape == self._whole_box.shape)
 
     def encode_one(self, observation: Any) -> Array:
-        """The agent's array of a single observation, shape `observation_shape`."""
+        """The agent's array for a single observation, shape `observation_shape`."""
         encoded: Array = self.encode([observation])[0]
         return encoded
 
     def is_batched(self, observations: Any) -> bool:
-        """Whether these are many observations rather than one; what is neither is refused."""
+        """Whether these are many observations rather than one. Anything else raises EnvError."""
         answers = {part.is_batched(observations, self.observation_space) for part in self._parts}
         if len(answers) > 1:
-            raise EnvError("only some parts of the observation are batched: give one or N of each")
+            raise EnvError("only some parts of the observation are batched: pass one or N of each part")
         return answers.pop()
 
     def to_env_actions(self, actions: Any) -> Array:
-        """What `vector_env.step` takes for stored actions [N, *action_shape]; a Box is clipped to bounds."""
+        """The input of `vector_env.step` for stored actions [N, *action_shape]; a Box is clipped to its bounds."""
         stored = np.asarray(actions)
-        if self._stored_as_given and stored.shape[1:] == self.action_shape and stored.dtype == self._action_dtype:
+        if self._stored_as_env_actions and stored.shape[1:] == self.action_shape and stored.dtype == self._action_dtype:
             return stored
         stored = stored.reshape(len(stored), *self.action_shape)
         if self.action_kind == "box":
-            # minimum and maximum are np.clip without its overhead, which counts on every step of a small env.
+            # minimum and maximum are np.clip without its overhead, which matters in every step of a small env.
             inside = np.minimum(np.maximum(stored, self._lowest_stored), self._highest_stored)
-            # The second time keeps rounding inside the bounds.
-            given = np.minimum(np.maximum(inside * self._half_range + self._center, self._low), self._high)
+            # The second pair corrects rounding beyond the bounds.
+            env_actions = np.minimum(np.maximum(inside * self._half_range + self._center, self._low), self._high)
         else:
-            given = stored + self._first_category if self._shifted else stored
-        shaped: Array = given.reshape(len(given), *self._env_action_shape)
+            env_actions = stored + self._first_category if self._shifted else stored
+        shaped: Array = env_actions.reshape(len(env_actions), *self._env_action_shape)
         return shaped.astype(self._action_dtype, copy=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -112,8 +113,8 @@ class Spaces:
             raise ValueError("spaces must be an object with the keys 'observation' and 'action'")
         try:
             return cls(space_from_json(document["observation"]), space_from_json(document["action"]))
-        except EnvError as problem:
-            raise ValueError(str(problem)) from problem
+        except EnvError as error:
+            raise ValueError(str(error)) from error
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Spaces) and self.to_json() == other.to_json()
@@ -141,13 +142,13 @@ class Spaces:
             self._set_up_scaling(space)
         else:
             raise EnvError(
-                f"action space {_text(space)} is not supported: wrap the env so that it takes Discrete, "
+                f"action space {_text(space)} is not supported: wrap the env so that it has Discrete, "
                 "MultiDiscrete, MultiBinary or a Box of floats"
             )
         self._env_action_shape: tuple[int, ...] = space.shape or ()
         self._action_dtype = space.dtype
         self._shifted = bool(np.any(self._first_category))
-        self._stored_as_given = self.action_kind == "discrete" and not self._shifted
+        self._stored_as_env_actions = self.action_kind == "discrete" and not self._shifted
         self.action_dim = len(self.action_sizes)
         if self.action_kind == "box":
             self.action_dim = math.prod(self._env_action_shape)
@@ -163,13 +164,13 @@ class Spaces:
         # Halved before adding: the sum of two bounds near the largest float would overflow.
         self._center = low / 2 + high / 2
         self._half_range = np.where(bounded, high / 2 - low / 2, 1.0)
-        # A dimension without two bounds is not scaled, but the one bound it may have still holds.
+        # A dimension without two bounds is not scaled, but the one bound it may have still applies.
         self._lowest_stored = np.where(bounded, -1.0, self._low)
         self._highest_stored = np.where(bounded, 1.0, self._high)
 
 
 class _Part:
-    """One leaf of the observation space: where it is and how it becomes numbers."""
+    """One leaf of the observation space: its place in the space and its encoding."""
 
     def __init__(self, keys: tuple[Any, ...], space: gym.Space[Any]) -> None:
         self.keys = keys
@@ -183,7 +184,7 @@ class _Part:
         elif not isinstance(space, (gym.spaces.Box, gym.spaces.MultiBinary)):
             raise EnvError(
                 f"{self.name} has the space {_text(space)}, which is not supported: wrap the env so that it "
-                "gives Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of those"
+                "has Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of those"
             )
         if self.sizes is None:
             self.width = math.prod(self.shape)
@@ -192,10 +193,10 @@ class _Part:
             self.columns = np.cumsum(self.sizes) - self.sizes
 
     def pull(self, value: Any, space: gym.Space[Any]) -> Array:
-        """This leaf's values [N, ...] out of the nested batch."""
+        """The values of this leaf [N, ...] from a nested batch."""
         for depth, key in enumerate(self.keys):
             if not _is_container(value, space):
-                # Not one container of batches but a sequence of whole samples.
+                # The batch is a sequence of whole samples, not one container of batches.
                 samples = [_follow(sample, self.keys[depth:]) for sample in value]
                 return _as_batch(samples, self.shape, self.name)
             value, space = value[key], space[key]  # type: ignore[index]
@@ -209,7 +210,7 @@ class _Part:
             return
         categories = flat.astype(np.int64) - self.first
         if ((categories < 0) | (categories >= self.sizes)).any():
-            raise EnvError(f"{self.name} lies outside its space: correct the env or its space")
+            raise EnvError(f"{self.name} is outside its space: correct the env or its space")
         target[np.arange(len(flat))[:, None], categories + self.columns] = 1.0
 
     def is_batched(self, value: Any, space: gym.Space[Any]) -> bool:
@@ -222,7 +223,7 @@ class _Part:
             return False
         if shape[1:] == self.shape and shape:
             return True
-        raise EnvError(f"{self.name} has shape {shape}: give one of shape {self.shape}, or a batch (N, *{self.shape})")
+        raise EnvError(f"{self.name} has shape {shape}: expected {self.shape}, or a batch (N, *{self.shape})")
 
 
 def _follow(sample: Any, keys: tuple[Any, ...]) -> Any:
@@ -243,7 +244,7 @@ def _leaves(space: gym.Space[Any], keys: tuple[Any, ...]) -> Iterator[tuple[tupl
 
 
 def _text(space: gym.Space[Any]) -> str:
-    # Arrays in a space's text bring line breaks, and a problem is told on one line.
+    # Arrays in a space's text contain line breaks, and an error message is one line.
     return " ".join(str(space).split())
 
 
@@ -252,7 +253,7 @@ def _is_image(space: gym.spaces.Box) -> bool:
 
 
 def _is_container(value: Any, space: gym.Space[Any]) -> bool:
-    # A list is always a sequence of samples: only a tuple can be the batch of a Tuple space.
+    # A list is always a sequence of samples; only a tuple can be the batch of a Tuple space.
     return isinstance(value, Mapping if isinstance(space, gym.spaces.Dict) else tuple)
 
 
@@ -260,12 +261,12 @@ def _stack(value: Any, name: str) -> Array:
     try:
         array = np.asarray(value)
         return np.stack(list(array)) if array.dtype == object and array.ndim else array
-    except ValueError as problem:
-        raise EnvError(f"{name} is ragged: its samples differ in shape") from problem
+    except ValueError as error:
+        raise EnvError(f"{name} is ragged: its samples differ in shape, make them equal") from error
 
 
 def _as_batch(value: Any, shape: tuple[int, ...], name: str) -> Array:
     array = _stack(value, name)
     if array.ndim == 0 or array.shape[1:] != shape or array.dtype == object:
-        raise EnvError(f"{name} came as {array.dtype} of shape {array.shape}: its space says (N, *{shape})")
+        raise EnvError(f"{name} has dtype {array.dtype} and shape {array.shape}: its space has (N, *{shape})")
     return array

@@ -1,4 +1,7 @@
-"""Envs stepped one after the other in this process; one that fails is named, with all that replays it."""
+"""The `sync` backend: envs are stepped one after the other in this process.
+
+An env that raises ends the run with an error that has everything needed to replay the failure.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,18 @@ from rl_training.envs.env_runner import EnvRunner
 from rl_training.envs.env_types import EnvMaker
 from rl_training.envs.failures import ActionHistory, EnvFailed, reason_of, trace_of
 
-# An env that calls sys.exit has failed like any other: the run is not its to end.
+# An env that calls sys.exit has failed like any other; it must not end the run without a report.
 FAILURES = (Exception, SystemExit)
 
 
 class SyncVector(SyncVectorEnv[Any, Any]):
-    """Gymnasium's, in its same-step mode, with a record of what led where."""
+    """Gymnasium's SyncVectorEnv in same-step mode, with a record of the actions that led to a failure."""
 
     def __init__(self, makers: Sequence[EnvMaker]):
         super().__init__(makers, autoreset_mode=AutoresetMode.SAME_STEP)
         self._runners = [EnvRunner(env) for env in self.envs]
         self._history = ActionHistory(self.num_envs)
-        self._seen: list[Any] = [None] * self.num_envs
+        self._observations: list[Any] = [None] * self.num_envs
         self._plain = isinstance(self.single_observation_space, gym.spaces.Box)
         self._batch: Any = create_empty_array(self.single_observation_space, n=self.num_envs, fn=np.zeros)
 
@@ -36,7 +39,7 @@ class SyncVector(SyncVectorEnv[Any, Any]):
         infos: dict[str, Any] = {}
         for index, runner in enumerate(self._runners):
             try:
-                self._seen[index], info = runner.reset(seeds[index], options)
+                self._observations[index], info = runner.reset(seeds[index], options)
             except FAILURES as error:
                 raise self._failed(index, "reset", error) from error
             infos = self._add_info(infos, info, index)
@@ -47,11 +50,11 @@ class SyncVector(SyncVectorEnv[Any, Any]):
         rewards = np.zeros(self.num_envs)
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
         infos: dict[str, Any] = {}
-        # Rows of an array are the actions; Gymnasium's way for any container costs a third of a small env's step.
-        given = actions if isinstance(actions, np.ndarray) else iterate(self.action_space, actions)
-        for index, action in enumerate(given):
+        # The rows of an array are the actions; Gymnasium's `iterate` would cost a third of a small env's step.
+        rows = actions if isinstance(actions, np.ndarray) else iterate(self.action_space, actions)
+        for index, action in enumerate(rows):
             try:
-                self._seen[index], rewards[index], over, cut, info, final = self._runners[index].step(action)
+                self._observations[index], rewards[index], over, cut, info, final = self._runners[index].step(action)
             except FAILURES as error:
                 raise self._failed(index, "step", error) from error
             if final is not None:
@@ -64,8 +67,8 @@ class SyncVector(SyncVectorEnv[Any, Any]):
 
     def _observe(self) -> Any:
         if self._plain:
-            return np.array(self._seen, self.single_observation_space.dtype)
-        self._batch = concatenate(self.single_observation_space, self._seen, self._batch)
+            return np.array(self._observations, self.single_observation_space.dtype)
+        self._batch = concatenate(self.single_observation_space, self._observations, self._batch)
         return copy.deepcopy(self._batch)
 
     def _failed(self, index: int, call: str, error: BaseException) -> EnvFailed:
@@ -73,10 +76,10 @@ class SyncVector(SyncVectorEnv[Any, Any]):
 
 
 def seeds_of(seed: Any, num_envs: int) -> list[int | None]:
-    """One seed per env, as Gymnasium counts them: `seed`, `seed` + 1, ..."""
+    """One seed per env as in Gymnasium: `seed`, `seed` + 1, ..."""
     if seed is None:
         return [None] * num_envs
     seeds = [seed + index for index in range(num_envs)] if isinstance(seed, int) else list(seed)
     if len(seeds) != num_envs:
-        raise ValueError(f"{len(seeds)} seeds were given for {num_envs} envs")
+        raise ValueError(f"got {len(seeds)} seeds for {num_envs} envs")
     return seeds

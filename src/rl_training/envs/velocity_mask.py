@@ -1,4 +1,4 @@
-"""Envs that do not show everything: velocities taken out of observations, so that a policy has to remember.
+"""Partially observable envs: velocities are removed from observations, so that a policy needs memory.
 
 Selected by `env_kwargs: {mask_velocity: true}`, for one env and for every vector backend.
 """
@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space
 from rl_training.errors import EnvError
 
 MASK_KEY = "mask_velocity"
-# What is left of an observation: positions, angles, contacts.
+# The parts of an observation that stay: positions, angles, contacts.
 VISIBLE: dict[str, list[int]] = {
     "CartPole": [0, 2],  # of position, velocity, angle, angular velocity
     "Pendulum": [0, 1],  # of cos, sin, angular velocity
