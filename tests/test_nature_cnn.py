@@ -1,4 +1,4 @@
-"""Encoders of images: sizes, scaling, what is refused, and the same choice for every algorithm that can take images."""
+"""Image encoders: sizes, scaling, refused shapes, and the same choice of encoder in every algorithm."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def some_images(count: int, *shape: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", [NatureCNN, ImpalaResNet])
 @pytest.mark.parametrize("output_size", [64, 512])
-def test_images_become_features_of_the_size_asked_for(kind: Any, output_size: int) -> None:
+def test_images_become_features_of_the_configured_size(kind: Any, output_size: int) -> None:
     network = kind((3, 40, 52), output_size)
     assert network.output_size == output_size
     features = network(torch.from_numpy(some_images(5, 3, 40, 52)))
@@ -78,20 +78,20 @@ def test_layout_in_memory_does_not_change_the_result(kind: Any) -> None:
         ((4, 20, 84), "at least 36 x 36 pixels, but these have 20 x 84; use model.encoder=impala"),
     ],
 )
-def test_image_shapes_that_do_not_fit_are_told_what_does(shape: tuple[int, ...], expected: str) -> None:
+def test_image_shapes_that_do_not_fit_are_refused_with_a_way_out(shape: tuple[int, ...], expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
         NatureCNN(shape)
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_batch_of_another_shape_is_told_what_was_expected() -> None:
+def test_a_batch_of_another_shape_is_refused_with_the_expected_shape() -> None:
     network = NatureCNN((4, 44, 44), 32)
     with pytest.raises(ValueError, match=r"expected images \(batch, 4, 44, 44\), got \(2, 44, 44, 4\)"):
         network(torch.zeros(2, 44, 44, 4, dtype=torch.uint8))
 
 
-def test_auto_goes_by_the_observations() -> None:
+def test_auto_depends_on_the_observations() -> None:
     assert isinstance(build_encoder(SPACES["discrete"], model_config()), VectorEncoder)
     assert isinstance(build_encoder(image_spaces(), model_config()), NatureCNN)
     assert isinstance(build_encoder(image_spaces(), model_config(encoder="impala")), ImpalaResNet)
@@ -121,7 +121,7 @@ def test_whitened_images_show_what_changes_and_hide_what_does_not() -> None:
 
 
 @pytest.mark.parametrize("share_encoder", [True, False])
-def test_acting_and_values_look_through_the_same_whitened_images(share_encoder: bool) -> None:
+def test_acting_and_values_use_the_same_whitened_images(share_encoder: bool) -> None:
     images = some_images(6, 2, 36, 36)
     config = model_config(encoder_size=16, normalize_observations=True)
     model = MLPActorCritic(image_spaces(2, 36, 36), config, share_encoder=share_encoder)
@@ -169,12 +169,12 @@ def test_policy_and_value_share_the_encoder_of_images() -> None:
     assert all(gradient is not None and gradient.abs().sum() > 0 for gradient in value_gradient)
 
 
-def test_values_come_with_the_actions_where_both_share_an_encoder() -> None:
+def test_act_returns_values_if_policy_and_value_share_an_encoder() -> None:
     images = some_images(5, 2, 36, 36)
     model = MLPActorCritic(image_spaces(2, 36, 36), model_config(encoder_size=16))
     optimizer = Optimizer(model.parameters())
     optimizer.set_learning_rate(1e-2)
-    for _ in range(2):  # before and after a step: the weights are the present ones
+    for _ in range(2):  # before and after a gradient step: acting uses the current weights
         actions, extras = model.act(images, np.random.default_rng(0))
         log_probs, _, values = model.evaluate_actions(torch.from_numpy(images), torch.from_numpy(actions))
         np.testing.assert_allclose(extras["values"], values.detach().numpy(), rtol=1e-4, atol=1e-5)
@@ -185,7 +185,7 @@ def test_values_come_with_the_actions_where_both_share_an_encoder() -> None:
     assert set(apart.act(images, np.random.default_rng(0))[1]) == {"log_probs"}
 
 
-def test_values_from_acting_make_the_same_batch_as_a_second_look_at_the_rollout() -> None:
+def test_values_from_acting_make_the_same_batch_as_values_computed_from_the_rollout() -> None:
     steps, envs, shape = 6, 2, (2, 36, 36)
     model = MLPActorCritic(image_spaces(*shape), model_config(encoder_size=16))
     rng = np.random.default_rng(1)
@@ -216,7 +216,7 @@ def test_values_from_acting_make_the_same_batch_as_a_second_look_at_the_rollout(
         torch.testing.assert_close(getattr(kept, name), getattr(again, name), rtol=1e-4, atol=1e-5, msg=name)
 
 
-def test_a_critic_with_its_own_encoder_leaves_the_policy_alone() -> None:
+def test_a_critic_with_a_separate_encoder_does_not_change_the_policy() -> None:
     model = MLPActorCritic(image_spaces(), model_config(), share_encoder=False)
     images = torch.from_numpy(some_images(2))
     policy = [p for name, p in model.named_parameters() if not name.startswith("critic.")]

@@ -1,4 +1,4 @@
-"""LSTMActorCritic: acting step by step in NumPy, evaluating whole sequences in torch, and that the two agree."""
+"""LSTMActorCritic: acting step by step in NumPy agrees with evaluating whole sequences in torch."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_acting_in_numpy_is_acting_in_torch(memory: dict[str, Any]) -> None:
     np.testing.assert_allclose(extras["memory"], after, atol=1e-5)
 
 
-def test_act_gives_actions_values_log_probabilities_and_the_next_memory() -> None:
+def test_act_returns_actions_values_log_probabilities_and_the_next_memory() -> None:
     model = small_model("box")
     actions, extras = model.act(observations(4), np.random.default_rng(0))
     assert actions.shape == (4, 2) and extras.keys() == {"values", "memory", "log_probs"}
@@ -108,7 +108,7 @@ def test_the_memory_has_the_states_of_every_network_and_layer(memory: dict[str, 
     assert model.initial_memory(3).shape == (3, parts, 5) and not model.initial_memory(3).any()
 
 
-def test_memory_is_emptied_where_an_episode_starts_and_nowhere_else() -> None:
+def test_memory_is_reset_only_where_an_episode_starts() -> None:
     model, obs = small_model(), observations(4)
     _, extras = model.act(obs)
     given = extras["memory"].copy()
@@ -122,7 +122,7 @@ def test_memory_is_emptied_where_an_episode_starts_and_nowhere_else() -> None:
     np.testing.assert_array_equal(extras["memory"], given), "what was handed in belongs to the caller"
 
 
-def test_separate_memories_learn_apart_and_a_shared_one_from_both_losses() -> None:
+def test_separate_memories_learn_separately_and_a_shared_one_from_both_losses() -> None:
     for shared in (False, True):
         model = small_model(shared_memory=shared)
         log_probs, _, values = model.evaluate_actions(torch.from_numpy(observations(6)), torch.zeros(6).long())
@@ -135,7 +135,7 @@ def test_separate_memories_learn_apart_and_a_shared_one_from_both_losses() -> No
 
 
 def with_padding(sequences: Sequences, row: int, extra: int) -> Sequences:
-    """The same sequences with `extra` more steps of padding, all of it pointing at `row`."""
+    """The same sequences with `extra` more steps of padding that point to `row`."""
     length, count = sequences.mask.shape
     mask = torch.zeros(length + extra, count, dtype=torch.bool)
     mask[:length] = sequences.mask
@@ -179,7 +179,7 @@ def test_no_gradient_reaches_another_episode_or_env_or_sequence() -> None:
         assert reached.nonzero()[:, 0].tolist() == mine
 
 
-def test_images_go_through_an_encoder_before_they_are_remembered() -> None:
+def test_images_are_encoded_before_the_memory() -> None:
     torch.manual_seed(0)
     model = LSTMActorCritic(PIXELS, model_config(encoder_size=8), memory_size=5)
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Every field of every config: unknown neighbours, wrong types and values out of range are refused."""
+"""Every field of every config refuses misspelled names, wrong types and values out of range."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNBOUNDED = {"initial_log_std", "target_entropy", "support_low", "support_high"}
 
 
 @pytest.mark.parametrize(("algo", "section", "name"), every_field())
-def test_unknown_sibling_of_every_field_is_refused_with_its_dotted_key_and_the_nearest(algo, section, name):
+def test_a_misspelled_name_of_every_field_is_refused_with_its_dotted_key_and_a_suggestion(algo, section, name):
     dotted = f"{section}.{name}" if section else name
     message = refused(place(algo, section, name + "x", 1))
     assert message.startswith(f"{dotted}x: unknown key, did you mean ")
@@ -43,7 +43,7 @@ def test_wrong_type_for_every_field_is_refused_with_its_dotted_key(algo, section
 
 
 @pytest.mark.parametrize(("algo", "section", "name"), every_field())
-def test_out_of_range_value_of_every_number_is_refused_with_what_is_allowed(algo, section, name):
+def test_out_of_range_value_of_every_number_is_refused_with_the_allowed_range(algo, section, name):
     accepted = leaf_types(sections(TrainConfig, algo)[section].model_fields[name].annotation)
     if name == "hidden_sizes":
         assert "model.hidden_sizes[1]: 0 is not valid" in refused(place(algo, section, name, [8, 0]))

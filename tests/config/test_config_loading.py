@@ -1,4 +1,4 @@
-"""Presets, files and overrides, and YAML that is safe to open."""
+"""Load presets, files and overrides; open untrusted YAML safely."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_unknown_presets_and_files_say_how_to_find_the_right_one(presets):
         refused(strange)
 
 
-def test_another_algorithm_for_a_preset_gives_the_ordinary_error_for_keys_that_do_not_fit(presets):
+def test_another_algorithm_for_a_preset_refuses_keys_that_it_does_not_have(presets):
     assert "algo_kwargs.num_steps: unknown key" in refused("ppo/cartpole", ["algo=dqn"])
 
 
@@ -131,7 +131,7 @@ def test_errors_say_whether_the_file_or_an_override_is_to_blame(tmp_path):
     assert "run.yaml: env_id: missing" in refused(write(tmp_path, "algo: ppo\n"))
 
 
-def test_a_saved_config_has_every_value_in_field_order_and_loads_back_equal(tmp_path):
+def test_a_saved_config_has_every_value_in_field_order_and_loads_equal(tmp_path):
     config = load_config(
         {**BASE, "algo": "dqn", "env_kwargs": {"text": "1e-4", "word": "no", "list": [1, 1]}},
         ["priority_epsilon=1e-12", "importance_exponent.end=1"],
@@ -168,7 +168,7 @@ def test_a_config_that_cannot_be_written_is_one_line_and_leaves_the_old_one(tmp_
     assert [item.name for item in tmp_path.iterdir()] == ["config.yaml"]
 
 
-def test_packaged_presets_are_valid_and_stand_in_the_folder_of_their_algorithm():
+def test_packaged_presets_are_valid_and_in_the_folder_of_their_algorithm():
     names = list_presets()
     assert "ppo/cartpole" in names
     for name in names:
@@ -260,5 +260,5 @@ PLAIN = st.recursive(
 
 @given(PLAIN)
 @settings(max_examples=150, deadline=None, derandomize=True)
-def test_whatever_is_written_is_read_back_the_same(data):
+def test_written_data_is_read_back_unchanged(data):
     assert yaml_text.parse(yaml_text.dump(data), "test").data == data

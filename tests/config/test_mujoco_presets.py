@@ -1,4 +1,4 @@
-"""The MuJoCo presets: each makes its env, learns a little and is evaluated. Needs the extra mujoco."""
+"""Each MuJoCo preset creates its environment, learns a little and is evaluated. Needs the extra mujoco."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL = {
 
 @pytest.mark.parametrize("preset", [entry.name for entry in load_manifest("mujoco").entries])
 def test_a_tiny_run_of_the_preset_works(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # the engine writes its warnings to a file where it stands
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes warnings to a file in the working directory
     changes: dict[str, Any] = {
         "total_timesteps": 256,
         "eval_every": 0,
@@ -36,14 +36,14 @@ def test_a_tiny_run_of_the_preset_works(preset: str, tmp_path: Path, monkeypatch
 
 
 def test_presets_have_the_published_settings() -> None:
-    """Those of the papers and curves; what is compared with their scores must not drift from them."""
+    """The settings of the papers and curves: scores are comparable only with the same settings."""
     for name in ("halfcheetah", "hopper"):
         sac, td3 = load_config(f"sac/{name}"), load_config(f"td3/{name}")
         for config in (sac, td3):
             assert config.total_timesteps == 1_000_000 and config.model.hidden_sizes == (256, 256)
             settings = config.algo_kwargs.model_dump()
             assert (settings["gamma"], settings["tau"], settings["batch_size"]) == (0.99, 0.005, 256)
-            step_size = 1e-3 if config is sac else 3e-4  # SAC's is that of the published curve, not of the paper
+            step_size = 1e-3 if config is sac else 3e-4  # for SAC that of the published curve, not of the paper
             assert settings["actor_learning_rate"] == settings["critic_learning_rate"] == step_size
         assert sac.algo_kwargs.model_dump()["temperature"] == "auto"
         assert td3.algo_kwargs.model_dump()["policy_delay"] == 2

@@ -1,4 +1,4 @@
-"""Settings: what is accepted, what is refused, and in which words."""
+"""Which settings are accepted and which are refused, with their messages."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_key_in_the_wrong_place_is_pointed_to_the_right_one():
     assert refused({**BASE, "algo_kwargs": {"num_env": 1}}).endswith("did you mean num_envs?")
 
 
-def test_a_key_like_no_other_gets_the_list_of_its_section():
+def test_an_unknown_key_without_a_close_match_gets_the_list_of_its_section():
     assert "model accepts hidden_sizes, activation" in refused({**BASE, "model": {"qqq": 1}})
 
 

@@ -1,4 +1,4 @@
-"""Acting, in NumPy or without autograd, equals the model's own outputs, whatever happened to the weights."""
+"""Acting, in NumPy or without autograd, equals the torch outputs of the model, also after its weights change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Action distributions against torch.distributions, recorded divergences and the frequencies they promise."""
+"""Compare action distributions with torch.distributions, recorded divergences and expected frequencies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS: dict[str, Any] = {
 
 
 def reference(kind: str, parameters: Tensor) -> list[Any]:
-    """torch's distributions whose log-probabilities, entropies and divergences are to be summed."""
+    """The torch distributions whose log-probabilities, entropies and divergences the test sums."""
     ours = KINDS[kind]
     if kind == "box":
         mean, log_std = parameters.split(ours.size, -1)
@@ -35,7 +35,7 @@ def reference(kind: str, parameters: Tensor) -> list[Any]:
 
 
 def draw(kind: str, rows: int, seed: int, scale: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Parameters [B, P] and actions in the shape a policy stores them."""
+    """Parameters [B, P] and actions in the shape that a policy stores."""
     rng = np.random.default_rng(seed)
     ours = KINDS[kind]
     parameters = torch.from_numpy(rng.standard_normal((rows, ours.parameter_size)) * scale)
@@ -135,7 +135,7 @@ def test_gaussian_samples_have_the_right_moments() -> None:
 
 
 class Uniforms:
-    """Stands in for a generator whose next uniform is known."""
+    """Replaces a generator by one with a known uniform number."""
 
     def __init__(self, value: float) -> None:
         self.value = np.float32(value)
@@ -146,7 +146,7 @@ class Uniforms:
 
 @pytest.mark.parametrize("uniform", [0.0, 1 - 2.0**-24])
 def test_extreme_uniforms_never_choose_an_impossible_action(uniform: float) -> None:
-    """Actions of weight zero at either end, and many of them whose sum rounds: the log-prob must be finite."""
+    """With actions of weight zero at either end, and with many actions whose sum rounds, log-probs are finite."""
     logits = np.full((1, 1000), -0.1, np.float32)
     logits[0, [0, -1]] = -1e4
     actions, log_probs = Categorical((1000,), scalar=True).sample(logits, Uniforms(uniform))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Networks: initialisation, shapes, and what their outputs mean. How they act is in tests/models/test_acting.py."""
+"""Initialization, shapes and outputs of the networks. tests/models/test_acting.py tests how they act."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_numpy_forward_refuses_layers_it_does_not_know() -> None:
 
 
 @pytest.mark.parametrize("hidden_sizes", [(), (5,), (16, 8)])
-def test_mlp_has_the_layers_asked_for(hidden_sizes: tuple[int, ...]) -> None:
+def test_mlp_has_the_configured_layers(hidden_sizes: tuple[int, ...]) -> None:
     network = mlp(4, 3, model_config(hidden_sizes=hidden_sizes, activation="relu"), tanh_output=True)
     linear = [layer for layer in network if isinstance(layer, nn.Linear)]
     assert [layer.out_features for layer in linear] == [*hidden_sizes, 3]
@@ -63,7 +63,7 @@ def test_orthogonal_gains_of_the_phasic_model(hidden_sizes: tuple[int, ...]) -> 
     assert gains(model.auxiliary_head) == pytest.approx([1.0], rel=1e-4)
 
 
-def test_without_orthogonal_initialization_layers_are_as_torch_makes_them() -> None:
+def test_without_orthogonal_initialization_layers_have_the_defaults_of_torch() -> None:
     torch.manual_seed(0)
     network = mlp(3, 2, model_config(hidden_sizes=(4,), orthogonal_init=False))
     torch.manual_seed(0)
@@ -79,7 +79,7 @@ def test_the_first_policy_is_nearly_uniform(kind: str) -> None:
     assert float(entropy.detach().min()) >= 0.99 * most
 
 
-def test_the_first_gaussian_has_the_configured_deviation_everywhere() -> None:
+def test_the_initial_gaussian_has_the_configured_standard_deviation() -> None:
     model = MLPActorCritic(SPACES["box"], model_config(initial_log_std=-0.7))
     parameters = model.policy(ROWS).detach()
     assert parameters.shape == (40, 4)
@@ -99,7 +99,7 @@ def test_stored_log_prob_is_that_of_the_stored_action(kind: str) -> None:
 
 
 def test_gaussian_actions_are_stored_unclipped() -> None:
-    """Clipping happens on the way to the env: the log-prob belongs to the action as it was drawn."""
+    """Actions are clipped only for the environment; the log-prob belongs to the sampled action."""
     learner = make_learner("ppo", "box", model={"initial_log_std": 1.0})
     actions = learner.act(OBS, explore=True).actions
     assert np.abs(actions).max() > 1
@@ -113,7 +113,7 @@ def test_policy_and_value_share_no_parameter() -> None:
     assert gradients == (None,) * len(gradients)
 
 
-def test_dueling_values_are_value_plus_centred_advantage() -> None:
+def test_dueling_values_are_value_plus_centered_advantage() -> None:
     model = build("q_network_dueling")
     advantage, value = model.advantage(ROWS), model.state_value(ROWS)
     expected = value + advantage - advantage.mean(1, keepdim=True)

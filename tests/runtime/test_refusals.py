@@ -42,9 +42,9 @@ def test_a_replay_buffer_that_does_not_fit_is_refused_with_its_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"algo": "dqn", "env_id": "CartPole-v1", "output_dir": str(tmp_path)}
-    with pytest.raises(ConfigError, match=r"buffer_size: .* GB .*: use buffer_size=\d+ or less"):
+    with pytest.raises(ConfigError, match=r"buffer_size: .* GB .*: set buffer_size=\d+ or less"):
         train(load_config(settings, {"buffer_size": 10**12}), show=False)
     monkeypatch.setattr(replay_memory, "available_bytes", lambda: 1_000_000)
-    with pytest.raises(ConfigError, match=r"0\.0 GB are available"):
+    with pytest.raises(ConfigError, match=r"0\.0 GB available"):
         train(load_config(settings, {"buffer_size": 50_000}), show=False)
     assert list(tmp_path.iterdir()) == []

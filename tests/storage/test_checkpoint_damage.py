@@ -199,7 +199,7 @@ from rl_training.storage.checkpoints import latest_checkpoint
 from rl_training.storage.checkpoints import load_checkpoint
 from rl_training.storage.checkpoints import read_segment
 run = Path(sys.argv[1])
-latest_checkpoint(run)  # what the libraries import on first use is not the file's doing
+latest_checkpoint(run)  # libraries import modules on first use
 seen = []
 watched = ("pickle.", "exec", "compile", "import", "marshal.", "ctypes.", "subprocess.", "os.system")
 sys.addaudithook(lambda *event: seen.append(event) if event[0].startswith(watched) else None)
@@ -215,7 +215,7 @@ except Exception as error:
 assert not [event for event in seen if not event[0] == "import"], seen
 import pickle
 pickle.loads(pickle.dumps(Path))
-assert any(event == "pickle.find_class" for event, _ in seen), "the hook does not see"
+assert any(event == "pickle.find_class" for event, _ in seen), "the audit hook does not work"
 """
 
 

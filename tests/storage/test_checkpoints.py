@@ -1,4 +1,4 @@
-"""Checkpoints are complete or absent, found by what a user calls them, and kept as long as promised."""
+"""Checkpoints are complete or absent, can be found by name, and are kept as long as promised."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_same_step_saved_again_gets_a_suffix_and_is_the_newer_one(tmp_path: 
     assert list_checkpoints(tmp_path) == [paths[11]]
 
 
-def test_replace_keeps_the_name_and_never_replaces_what_is_no_checkpoint(tmp_path: Path) -> None:
+def test_replace_keeps_the_name_and_replaces_only_checkpoints(tmp_path: Path) -> None:
     target = tmp_path / "agent"
     for attempt in range(2):
         saved = save_checkpoint(
@@ -77,7 +77,7 @@ def test_replace_keeps_the_name_and_never_replaces_what_is_no_checkpoint(tmp_pat
     assert (tmp_path / "thesis" / "chapter.txt").exists()
 
 
-def test_resolve_finds_what_a_user_may_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resolve_accepts_paths_names_and_keywords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = create_run_directory(tmp_path, "old").path
     new = create_run_directory(tmp_path, "new").path
     create_run_directory(tmp_path, "empty")
@@ -97,7 +97,7 @@ def test_resolve_finds_what_a_user_may_mean(tmp_path: Path, monkeypatch: pytest.
     assert best_checkpoint(old).env_steps == 10
 
 
-def test_resolve_says_clearly_what_it_did_not_find(tmp_path: Path) -> None:
+def test_resolve_says_clearly_what_is_missing(tmp_path: Path) -> None:
     create_run_directory(tmp_path / "runs", "cartpole")
     (tmp_path / "model.zip").write_bytes(b"PK\x03\x04")
     (tmp_path / "folder").mkdir()
@@ -150,7 +150,7 @@ def crash_points_in_source() -> list[str]:
 
 @pytest.fixture(scope="module")
 def crashed_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run for each crash point, in which the writer of the second checkpoint died there."""
+    """One run for each crash point, where the writer of the second checkpoint died."""
     root = tmp_path_factory.mktemp("crashed")
     for point in crash_points_in_source():
         segment = write_segment(root / point / "replay", 0, 10, {"reward": np.zeros(10)})
@@ -171,7 +171,7 @@ def test_a_crash_at_any_point_leaves_a_good_checkpoint_and_no_litter(crashed_run
     for ref in newest.segments:
         read_segment(run / "replay", ref)
 
-    # The run is resumed: it writes the lost interval again, and cleans up behind the dead writer.
+    # The resumed run writes the lost interval again and cleans up after the dead writer.
     first = newest.segments[0]
     again = write_segment(run / "replay", 10, 20, {"reward": np.ones(10)})
     save(run, 20, segments=[first, again])
@@ -197,7 +197,7 @@ def test_a_failed_write_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypat
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000000000010"]
 
 
-def test_a_temporary_of_a_living_writer_is_left_alone(tmp_path: Path) -> None:
+def test_temporary_files_of_a_living_writer_stay(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     living = folder / f".tmp-step-000000000020-{os.getppid()}-0123abcd"
     dead = folder / ".trash-step-000000000020-999999999-0123abcd"
@@ -214,7 +214,7 @@ def test_retention_keeps_the_newest_good_ones_and_the_newest_best(tmp_path: Path
     (steps[2] / "state.json").write_text("{}")
     removed = apply_retention(tmp_path, keep=2)
     assert set(removed) == {steps[0], bests[0]}
-    # The damaged one lies between two good ones: it counts for nothing and goes when they do.
+    # The damaged checkpoint between two valid ones does not count and is deleted with the older one.
     assert list_checkpoints(tmp_path, "resume") == [steps[3], steps[2], steps[1]]
     assert list_checkpoints(tmp_path, "agent") == [bests[1]]
     assert best_checkpoint(tmp_path).path == bests[1]
@@ -223,7 +223,7 @@ def test_retention_keeps_the_newest_good_ones_and_the_newest_best(tmp_path: Path
     assert list_checkpoints(tmp_path, "resume") == newest[::-1]
 
 
-def test_retention_deletes_nothing_when_nothing_verifies(tmp_path: Path) -> None:
+def test_retention_deletes_nothing_if_nothing_is_valid(tmp_path: Path) -> None:
     for step in (10, 20, 30):
         (save(tmp_path, step) / "state.json").unlink()
     assert apply_retention(tmp_path, keep=1) == []
@@ -232,7 +232,7 @@ def test_retention_deletes_nothing_when_nothing_verifies(tmp_path: Path) -> None
         apply_retention(tmp_path, keep=0)
 
 
-def test_segments_live_as_long_as_a_checkpoint_names_them(tmp_path: Path) -> None:
+def test_segments_stay_as_long_as_a_checkpoint_uses_them(tmp_path: Path) -> None:
     replay = tmp_path / "replay"
     refs = [write_segment(replay, 4 * i, 4 * i + 4, {"reward": np.full(4, i)}) for i in range(4)]
     for step, used in ((10, refs[:2]), (20, refs[1:3]), (30, refs[2:3])):
@@ -245,7 +245,7 @@ def test_segments_live_as_long_as_a_checkpoint_names_them(tmp_path: Path) -> Non
     assert {path.name for path in replay.iterdir()} == {refs[2].name, "notes.txt"}
 
 
-def test_no_segment_goes_while_a_manifest_cannot_be_read(tmp_path: Path) -> None:
+def test_no_segment_is_deleted_while_a_manifest_is_unreadable(tmp_path: Path) -> None:
     refs = [write_segment(tmp_path / "replay", i, i + 1, {"reward": np.zeros(1)}) for i in range(2)]
     save(tmp_path, 10, segments=refs[:1])
     edit_manifest(save(tmp_path, 20, segments=refs[1:]), schema=2)
@@ -272,7 +272,7 @@ def test_segments_keep_every_bit_and_are_never_overwritten(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("damage", ["bit flip", "truncated", "missing"])
-def test_a_damaged_segment_is_found_by_reading_and_by_the_search_for_the_latest(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_segment_is_detected_by_reading_it_and_by_latest_checkpoint(tmp_path: Path, damage: str) -> None:
     replay = tmp_path / "replay"
     refs = [write_segment(replay, i, i + 1, {"reward": np.full(100, float(i))}) for i in range(2)]
     save(tmp_path, 10, segments=refs[:1])

@@ -1,4 +1,4 @@
-"""A disk that is full for a while, or read-only: saves fail, the run does not, and nothing that was good is harmed."""
+"""On a full or read-only disk, saves fail but the run continues, and existing files stay intact."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BOTH_LOOPS = pytest.mark.parametrize("case", [ON_POLICY, REPLAY], ids=["on-polic
 
 
 class Trouble:
-    """A disk that fails while `on`; the run's callback turns it on and off by the steps done."""
+    """A disk that fails while `on` is true; the callback of the run sets it by the number of steps."""
 
     def __init__(self, first: int, last: int, code: int = errno.ENOSPC) -> None:
         self.first, self.last = first, last
@@ -34,11 +34,11 @@ class Trouble:
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT], ids=errno.errorcode.get)
 @BOTH_LOOPS
-def test_a_disk_that_is_full_for_a_while_costs_checkpoints_and_not_one_line_of_metrics(
+def test_a_temporarily_full_disk_costs_checkpoints_but_no_metrics(
     case: Any, code: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     whole = train(case.config(tmp_path / "whole"), env=case.env, show=False)
-    # From shortly before the second quarter's save to shortly after the third's.
+    # From shortly before the save of the second quarter to shortly after that of the third.
     trouble = Trouble(case.steps // 2 - 10, 3 * case.steps // 4 + 5, code)
     with DiskLayer(tmp_path / "shaken", trouble.faults):
         shaken = train(case.config(tmp_path / "shaken"), env=case.env, callback=trouble.callback)
@@ -89,5 +89,5 @@ def test_nothing_is_trained_when_the_first_save_fails(tmp_path: Path) -> None:
     assert seen == []
 
 
-def test_failed_saves_belong_to_the_machine_and_not_to_the_curve() -> None:
+def test_failed_saves_are_not_part_of_the_curve() -> None:
     assert without_wall_clock({"env_steps": 1, "failed_saves": 2, "wall_seconds": 3.0}) == {"env_steps": 1}

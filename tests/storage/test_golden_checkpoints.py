@@ -1,4 +1,4 @@
-"""Checkpoints of every released schema still load, and those of a later one are refused with what they need."""
+"""Checkpoints of every released schema load; those of a later schema are refused with the version they need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LARGEST = 100_000  # bytes of a recorded run
 
 
 @pytest.mark.parametrize("run", RUNS, ids=NAMES)
-def test_a_recorded_run_loads_acts_and_trains_on(run: Path, tmp_path: Path) -> None:
+def test_a_recorded_run_loads_acts_and_continues_training(run: Path, tmp_path: Path) -> None:
     check_golden(run, tmp_path)
     assert sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) <= LARGEST
 

@@ -95,7 +95,7 @@ def _umask() -> int:
 
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "a b", "x" * 65, "-x", "a\nb"])
-def test_a_name_that_is_no_slug_is_a_config_error(tmp_path: Path, name: str) -> None:
+def test_an_invalid_name_is_a_config_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="run_name") as caught:
         create_run_directory(tmp_path, name)
     assert "\n" not in str(caught.value)
@@ -108,7 +108,7 @@ def test_an_output_dir_that_cannot_be_made_is_a_config_error(tmp_path: Path) -> 
         create_run_directory(tmp_path / "file" / "runs", "x")
 
 
-def test_a_second_process_is_told_who_has_the_run(tmp_path: Path) -> None:
+def test_the_error_of_a_second_process_names_the_first(tmp_path: Path) -> None:
     run = create_run_directory(tmp_path, "busy")
     process, _ = start_holder(run)
     try:
@@ -123,14 +123,14 @@ def test_the_lock_is_exclusive_inside_one_process_and_can_be_taken_again(tmp_pat
     with run.lock():
         assert (run.path / "lock").read_text() == str(os.getpid())
         with pytest.raises(CheckpointError, match=f"in use by process {os.getpid()}"), run.lock():
-            pytest.fail("the lock was given twice")
+            pytest.fail("the lock was acquired twice")
     with pytest.raises(KeyError), run.lock():
         raise KeyError
     with run.lock():
         pass
 
 
-def test_the_lock_of_a_killed_process_heals(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
     run = create_run_directory(tmp_path, "run")
     process, _ = start_holder(run)
     stop_holder(process)
@@ -150,7 +150,7 @@ def test_a_forked_worker_that_outlives_a_killed_run_does_not_keep_its_lock(tmp_p
         os.kill(worker, signal.SIGKILL)
 
 
-def test_a_listing_at_the_moment_of_locking_does_not_turn_the_run_away(
+def test_listing_runs_at_the_moment_of_locking_does_not_make_the_lock_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = create_run_directory(tmp_path, "run")
@@ -160,7 +160,7 @@ def test_a_listing_at_the_moment_of_locking_does_not_turn_the_run_away(
         assert next(answers, None) is None
 
 
-def test_runs_are_listed_newest_first_with_what_they_are(tmp_path: Path) -> None:
+def test_runs_are_listed_newest_first_with_their_details(tmp_path: Path) -> None:
     first = create_run_directory(tmp_path, "first", algorithm="ppo", env="CartPole-v1", seed=4, total_timesteps=500)
     time.sleep(0.002)
     create_run_directory(tmp_path, "second", algorithm="sac", env="Pendulum-v1", seed=0)
@@ -196,7 +196,7 @@ def test_a_damaged_run_file_does_not_break_the_list(tmp_path: Path) -> None:
         assert (summary.name, summary.status, summary.seed) == ("run", "unknown", None)
 
 
-def test_open_refuses_what_is_no_run(tmp_path: Path) -> None:
+def test_open_refuses_other_directories(tmp_path: Path) -> None:
     run = create_run_directory(tmp_path, "run")
     assert open_run_directory(str(run.path)) == run
     with pytest.raises(CheckpointError, match="not a run directory"):

@@ -1,4 +1,4 @@
-"""A state comes back from JSON and arrays bit for bit, and its hash sees every bit."""
+"""JSON and arrays restore a state bit for bit, and its hash depends on every bit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DTYPES = [
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_arrays_and_tensors_of_every_dtype_come_back_bit_for_bit(tmp_path: Path, dtype: str) -> None:
+def test_arrays_and_tensors_of_every_dtype_are_restored_bit_for_bit(tmp_path: Path, dtype: str) -> None:
     raw = np.random.default_rng(0).integers(0, 256, 48, dtype=np.uint8)
     array = (raw % 2).astype(bool) if dtype == "bool" else raw.view(dtype)
     state = {
@@ -62,7 +62,7 @@ def test_bfloat16_parameter_and_negative_zero_keep_their_bits() -> None:
     assert torch.signbit(restored["parameter"]).tolist() == [True, False]
 
 
-def test_plain_values_come_back_equal_and_of_the_same_type(tmp_path: Path) -> None:
+def test_plain_values_are_restored_equal_and_with_the_same_type(tmp_path: Path) -> None:
     generator = np.random.default_rng(5)
     generator.random(3)
     state = {
@@ -88,7 +88,7 @@ def test_plain_values_come_back_equal_and_of_the_same_type(tmp_path: Path) -> No
     assert other.random() == generator.random()
 
 
-def test_tuples_come_back_as_lists_and_dict_subclasses_as_dicts() -> None:
+def test_tuples_become_lists_and_dict_subclasses_become_dicts() -> None:
     state = {"pair": (1, (2.0, "x")), "weights": torch.nn.Linear(2, 2).state_dict()}
     tree, tensors = flatten_state(state)
     restored = unflatten_state(tree, tensors)
@@ -110,7 +110,7 @@ def test_tuples_come_back_as_lists_and_dict_subclasses_as_dicts() -> None:
         ({"__metadata__": np.zeros(1)}, ["__metadata__"]),
     ],
 )
-def test_what_cannot_be_stored_is_refused_by_path(tmp_path: Path, state: Any, words: list[str]) -> None:
+def test_a_value_that_cannot_be_stored_is_refused_with_its_path(tmp_path: Path, state: Any, words: list[str]) -> None:
     with pytest.raises(TypeError) as caught:
         save(tmp_path, 1, state=state)
     assert all(word in str(caught.value) for word in words), caught.value
@@ -130,7 +130,7 @@ def test_a_cycle_and_too_deep_a_state_are_refused_and_the_deepest_allowed_loads(
         flatten_state({"d": deep})
 
 
-def test_state_hash_sees_values_dtypes_and_shapes_and_not_the_order_of_keys(tmp_path: Path) -> None:
+def test_state_hash_depends_on_values_dtypes_and_shapes_but_not_on_the_order_of_keys(tmp_path: Path) -> None:
     base = {"a": np.arange(6.0), "b": (1, "x", None)}
     same = {"b": [np.int64(1), "x", None], "a": torch.arange(6, dtype=torch.float64)}
     assert state_hash(base) == state_hash(same)

@@ -1,4 +1,4 @@
-"""Every model, small and off its initial weights, with what its acting path has to equal."""
+"""Small models with changed weights, and checks that acting equals their torch outputs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MODELS: dict[str, Build] = {
     "d4pg": lambda config: MLPD4PGModel(BOX, config, support=SUPPORT.clone()),
     "squashed_gaussian": lambda config: MLPSquashedGaussianActorCritic(BOX, config),
     "images_actor_critic": lambda config: MLPActorCritic(PIXELS, config),
-    "images_actor_critic_apart": lambda config: MLPActorCritic(PIXELS, config, share_encoder=False),
+    "images_actor_critic_separate": lambda config: MLPActorCritic(PIXELS, config, share_encoder=False),
     "images_ppg": lambda config: MLPPPGModel(PIXELS, config),
     "images_lstm": lambda config: LSTMActorCritic(PIXELS, config, memory_size=5),
     "images_q_network_dueling": lambda config: MLPQNetwork(PIXELS, config, dueling=True),
@@ -67,7 +67,7 @@ def build(name: str, seed: int = 0, **settings: Any) -> Any:
     model = MODELS[name](model_config(encoder_size=8 if images else None, **settings))
     with torch.no_grad():
         for parameter in model.parameters():
-            # Away from the near-zero heads and biases of initialisation, or a dropped bias would not show.
+            # Move away from the initial near-zero heads and biases; otherwise a missing bias would have no effect.
             parameter.add_((0.02 if images else 0.3) * torch.randn_like(parameter))
     return model
 
@@ -81,7 +81,7 @@ def sees_images(model: Any) -> bool:
 
 
 def outputs_of(model: Any) -> Tensor:
-    """What decides the action, from torch."""
+    """The torch outputs that decide the action."""
     rows = torch.from_numpy(obs_of(model))
     if isinstance(model, PolicyModel):
         return model.policy(rows)
@@ -109,7 +109,7 @@ def assert_acts_as_torch_says(model: Any) -> None:
         found = model.advantage_numpy(obs)
         if model.state_value is None:
             assert_close(found, expected)
-        # The value of a state is the same for all of its actions, and acting leaves it out.
+        # The state value is the same for all actions, and acting does not compute it.
         assert_close(found - found.mean(1, keepdims=True), expected - expected.mean(1, keepdims=True))
         np.testing.assert_array_equal(model.greedy_actions(obs), expected.argmax(1))
     else:
@@ -166,7 +166,7 @@ def _assert_continuous(model: Any, obs: np.ndarray, expected: np.ndarray) -> Non
 
 
 def learn_a_little(model: Any, optimizer: Optimizer) -> None:
-    # Not so much that a softmax or tanh behind a wide encoder stands still at its limit.
+    # A larger step could saturate a softmax or tanh after a wide encoder.
     optimizer.set_learning_rate(0.002 if sees_images(model) else 0.05)
-    # Every parameter takes part, so that the gradient of all of them exists.
+    # The loss contains every parameter, so that every parameter has a gradient.
     optimizer.step(outputs_of(model).square().mean() + sum(p.square().sum() for p in model.parameters()) * 0.01)

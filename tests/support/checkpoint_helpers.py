@@ -1,4 +1,4 @@
-"""Small checkpoints, and the tools to damage and to forge them."""
+"""Small checkpoints, and tools to damage and forge them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def save(run: Path, step: int, kind: str = "resume", **options: Any) -> Path:
 
 
 def edit_manifest(directory: Path, **fields: Any) -> None:
-    """Change fields and sign again: what a hostile author would do, where a checksum is no defence."""
+    """Change fields and compute the checksum again, as a hostile author would."""
     path = directory / "manifest.json"
     manifest = {**json.loads(path.read_text()), **fields}
     manifest["checksum"] = checkpoint_format._manifest_checksum(manifest)

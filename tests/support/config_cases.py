@@ -1,4 +1,4 @@
-"""What the tests of the settings share."""
+"""Helpers for the tests of the settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUILT_IN = list(ALGORITHMS)
 
 
 def refused(source: Any, overrides: Any = ()) -> str:
-    """The message of the refusal, which is always a single printable line."""
+    """The error message, which must be a single printable line."""
     with pytest.raises(ConfigError) as caught:
         load_config(source, overrides)
     message = str(caught.value)
@@ -34,7 +34,7 @@ def write(folder: Path, text: str, name: str = "run.yaml") -> Path:
     return path
 
 
-# Every numeric field and values just outside of what it may be. A schedule is tried as a number.
+# Every numeric field with values just outside its range. A schedule is tested as a number.
 OUT_OF_RANGE: dict[str, list[float]] = {
     "seed": [-1, 2**63],
     "total_timesteps": [0, -5],
@@ -132,7 +132,7 @@ def out_of_range(algo: str, section: str, name: str) -> list[float]:
 
 
 def every_field() -> list[tuple[str, str, str]]:
-    """(algorithm, section, field) for each setting; what all algorithms share is tried once, under ppo."""
+    """(algorithm, section, field) for each setting; settings outside algo_kwargs appear once, for ppo."""
     rows = []
     for algo in BUILT_IN:
         for section, model in sections(TrainConfig, algo).items():

@@ -1,7 +1,7 @@
-"""A layer between the library and the disk: it sees every change below a folder, and may let it fail.
+"""A layer between the library and the disk that sees every change below a folder and can make it fail.
 
-Python's own file functions are replaced while the layer is entered, so the code under test is the real one. What a C
-library writes behind Python's back would be missed; the library writes nothing that way.
+While the layer is active, it replaces Python's file functions, so the tests run the real code. Writes of C libraries
+would be missed; rl_training has none.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import pytest
 
 
 class Operation(NamedTuple):
-    """A change of the disk. `kind` is create, write, truncate, fsync, mkdir, rename, unlink or rmtree."""
+    """A change on the disk. `kind` is create, write, truncate, fsync, mkdir, rename, unlink or rmtree."""
 
     kind: str
     path: Path
-    data: Any = None  # what is written, where it is renamed to, or the new length
+    data: Any = None  # the written bytes, the new name or the new length
 
 
 class DiskLayer:
-    """While entered, `hook(operation)` is called before every change below `root`; what it raises, the caller gets."""
+    """While active, calls `hook(operation)` before every change below `root`; the hook may raise an error."""
 
     def __init__(self, root: Path, hook: Callable[[Operation], None]) -> None:
         self.root, self.hook = str(root.absolute()), hook
@@ -70,7 +70,7 @@ class DiskLayer:
 
         def rmtree(path: Any, *rest: Any, **options: Any) -> None:
             self.tell("rmtree", path)
-            # Removing is one operation here; what it does inside is not looked at.
+            # Removing a tree counts as one operation.
             self._quiet = True
             try:
                 self.rmtree(path, *rest, **options)
@@ -99,7 +99,7 @@ class DiskLayer:
         self._patches.setattr(shutil, "rmtree", rmtree)
         for module in (builtins, io):  # pathlib has the second one
             self._patches.setattr(module, "open", self._open)
-        # Python 3.10's pathlib holds on to the functions it found when it was imported.
+        # The pathlib of Python 3.10 keeps the functions from its import.
         accessor = getattr(pathlib, "_NormalAccessor", None)
         for name, function in (replacements | {"open": self._open}).items():
             if hasattr(accessor, name):
@@ -122,8 +122,7 @@ class DiskLayer:
 
 
 class _File:
-    """A file that tells what is written to it. A write that fails has written its first half, unless it is a single
-    call of the system: that one writes or fails."""
+    """A file that reports its writes. A failing write writes its first half, unless it is unbuffered."""
 
     def __init__(self, layer: DiskLayer, file: Any, path: Any) -> None:
         self._layer, self._file, self._path = layer, file, path
@@ -161,7 +160,7 @@ class _File:
 
 
 class Faults:
-    """A hook that counts changes which need room, and fails those that `broken(number, operation)` picks."""
+    """A hook that counts the changes that need space and fails those for which `broken(number, operation)` is true."""
 
     NEEDS_ROOM = ("create", "write", "mkdir", "rename", "fsync")
 

@@ -1,4 +1,4 @@
-"""Recorded runs of every released schema, and what each of them has to give."""
+"""Recorded runs of every released schema, and the check of each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = [f"{run.parent.name}-{run.name}" for run in RUNS]
 
 
 def check_golden(run: Path, workplace: Path) -> None:
-    """It verifies, holds every value it held, acts as it did, and can be trained on."""
+    """The run is valid, has its recorded values, acts as recorded, and continues training."""
     expected = json.loads((run / "expected.json").read_text())
     checkpoint = latest_checkpoint(run)
     assert checkpoint.skipped == []
@@ -26,7 +26,7 @@ def check_golden(run: Path, workplace: Path) -> None:
     assert checkpoint.env_steps == expected["env_steps"]
     assert state_hash(checkpoint.state) == expected["state_hash"]
     actions = predict(run, np.array(expected["observations"], np.float32))
-    # Actions of a Box are computed, and another version of a library may round the last digit otherwise.
+    # Box actions may differ in the last digit with another version of a library.
     np.testing.assert_allclose(actions, expected["actions"], rtol=1e-4, atol=1e-5)
     copy = workplace / f"{run.parent.name}-{run.name}"
     shutil.copytree(run, copy)

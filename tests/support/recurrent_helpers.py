@@ -1,4 +1,4 @@
-"""What the tests of recurrent PPO share: rollouts with memory, and a policy stepped one observation at a time."""
+"""Helpers for the tests of recurrent PPO: rollouts with memory, and a policy that acts on one observation at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def recurrent_learner(spaces: Any = "discrete", **settings: Any) -> Any:
 
 
 def carried_rollout(learner: Any, num_steps: int = 17, seed: int = 0, *, next_step_resets: bool = False) -> Rollout:
-    """A rollout that goes on from one before it: half of its envs are in the middle of an episode."""
+    """A rollout that continues a previous one: half of its environments start in the middle of an episode."""
     before = make_rollout(learner, 5, seed + 100)
     rollout = make_rollout(learner, num_steps, seed, next_step_resets=next_step_resets)
     rollout.episode_starts[0] = np.arange(learner.num_envs) % 2 == 0
@@ -40,7 +40,7 @@ def carried_rollout(learner: Any, num_steps: int = 17, seed: int = 0, *, next_st
 
 
 class Stepper:
-    """The model's own torch modules, one env and one observation at a time, with cells instead of sequences."""
+    """The torch modules of the model, applied to one environment and one observation at a time."""
 
     def __init__(self, model: Any):
         self.model = model
@@ -64,7 +64,7 @@ class Stepper:
         self.states: list[list[Any]] = [[None] * len(cells) for cells in self.cells]
 
     def remember(self, memory: np.ndarray) -> None:
-        """Take one row of a memory [parts, H]: hidden (and cell) state, layer by layer, policy before value."""
+        """Load one row of a memory [parts, H]: hidden (and cell) state of each layer, policy before value."""
         rows = [torch.from_numpy(row[None].copy()) for row in memory]
         lstm = isinstance(self.model.actor_memory, torch.nn.LSTM)
         states = [(rows[i], rows[i + 1]) for i in range(0, len(rows), 2)] if lstm else rows
@@ -73,7 +73,7 @@ class Stepper:
 
     @torch.no_grad()
     def step(self, obs: np.ndarray) -> tuple[torch.Tensor, float]:
-        """Distribution parameters [1, P] and the value, and remember."""
+        """Distribution parameters [1, P] and the value; updates the memory."""
         found = []
         for cells, states in zip(self.cells, self.states, strict=True):
             x = self.model._input(torch.from_numpy(obs[None]))
@@ -85,7 +85,7 @@ class Stepper:
 
 
 def stepped(learner: Any, rollout: Rollout) -> dict[str, np.ndarray]:
-    """log pi(a_t), entropy, V(o_t) and V(what really followed) for every step [T, N], each env stepped by itself."""
+    """log pi(a_t), entropy, V(o_t) and V of the true next observation for every step [T, N], one env at a time."""
     model, shape = learner.model, rollout.rewards.shape
     found = {name: np.zeros(shape) for name in ("log_probs", "entropy", "values", "next_values")}
     finals = {(t, e): i for i, (t, e) in enumerate(zip(rollout.final_steps, rollout.final_envs, strict=True))}

@@ -108,7 +108,7 @@ def test_plain_output_is_throttled_and_has_no_escape_codes():
     display.stop()
     display.stop()
     lines = stream.getvalue().splitlines()
-    assert len(lines) == 4 + 1 + 1  # twenty seconds at one line in five, the note, the last state
+    assert len(lines) == 4 + 1 + 1  # one line every five of twenty seconds, the note, the final state
     assert lines[0] == "step 5,120 / 100,000  return 143.2  1,024 steps/s  eta 1:33"
     assert lines[-2] == "checkpoint[2J saved"
     assert lines[-1] == "step 21,504 / 100,000  return 143.2  1,024 steps/s  took 0:21"
@@ -160,7 +160,7 @@ def test_a_dumb_terminal_gets_plain_lines(monkeypatch):
     assert stream.getvalue().startswith("step 50 / 100") and "\x1b" not in stream.getvalue()
 
 
-def test_live_display_shows_everything_and_gives_the_terminal_back():
+def test_live_display_shows_everything_and_releases_the_terminal():
     clock, stream = Clock(), Terminal()
     display = ConsoleDisplay(100_000, "ppo · \x1b]0;evil\x07CartPole", stream=stream, clock=clock)
     display.start()
@@ -229,7 +229,7 @@ def test_a_stream_that_fails_silences_the_display_and_not_the_run():
         assert "60 / 100" not in stream.getvalue()
 
 
-def test_a_narrow_encoding_is_served_with_question_marks():
+def test_a_narrow_encoding_gets_question_marks():
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
     with ConsoleDisplay(100, "ppo", stream=stream) as display:
@@ -257,7 +257,7 @@ def test_no_width_wraps_or_crashes(width, ascii_only):
         if width < 50:
             assert len(lines) == 3
         else:
-            assert len({len(line) for line in lines}) == 1  # the right border is one straight line
+            assert len({len(line) for line in lines}) == 1  # the right border is straight
             assert len(lines) in ((11, 12) if snapshot.shares else (9,))
 
 
@@ -270,7 +270,7 @@ def test_ascii_form_has_no_other_characters():
     assert "".join(drawn(full_snapshot(title="ppo"), 80, ascii_only=True)).isascii()
 
 
-def test_parts_of_the_time_bar_are_told_apart_without_colours():
+def test_parts_of_the_time_bar_differ_without_colors():
     (bar,) = [line for line in drawn(full_snapshot(), 80) if " time " in line]
     counts = [bar.count(glyph) for glyph in "█▓▒░"]
     assert sum(counts) == 62
@@ -289,14 +289,14 @@ def test_formats():
     ]  # fmt: skip
 
 
-def test_sparkline_shows_the_course_and_survives_a_constant():
+def test_sparkline_shows_the_curve_and_accepts_a_constant():
     assert sparkline([1, 2, 3, 4, 5, 6, 7, 8], 8) == "▁▂▃▄▅▆▇█"
     assert sparkline([0, 0, 1, 1, 2, 2, 3, 3], 4) == "▁▃▆█"
     assert sparkline([5.0] * 10, 5) == "▁" * 5
     assert sparkline([1.0], 8) == "" and sparkline([1.0, 2.0], 3) == ""
 
 
-def test_eta_without_a_speed_is_not_known():
+def test_eta_is_unknown_without_a_speed():
     assert plain_line(Snapshot("ppo", 100, env_steps=10)) == "step 10 / 100  eta -:--"
 
 

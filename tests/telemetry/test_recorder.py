@@ -28,7 +28,7 @@ def eval_line(step: int, value: float) -> dict[str, Any]:
 
 
 def script(start: int, stop: int) -> list[dict[str, Any]]:
-    """Metric lines of a run: a late metric and evaluations come in between."""
+    """Metric lines of a run with evaluations and a metric that starts late."""
     lines = []
     for step in range(start, stop, 100):
         late = {"late_metric": step / 3} if step >= 500 else {}
@@ -117,7 +117,7 @@ def test_resume_from_the_very_start_empties_the_stream(tmp_path):
 
 
 @pytest.mark.parametrize("shift", [-5, +1000])
-def test_resume_with_an_offset_that_fits_no_line_keeps_whole_lines_and_says_so(tmp_path, capsys, shift):
+def test_resume_with_an_offset_inside_a_line_keeps_whole_lines_and_warns(tmp_path, capsys, shift):
     with Recorder(tmp_path) as recorder:
         recorder.record(train_line(100))
         first = recorder.offset()
@@ -161,7 +161,7 @@ def test_csv_gets_late_columns_in_every_row_under_one_header(tmp_path):
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_a_torn_last_line_is_left_out_and_a_broken_middle_line_is_named(tmp_path):
+def test_a_partial_last_line_is_skipped_and_a_broken_middle_line_is_named(tmp_path):
     with Recorder(tmp_path) as recorder:
         recorder.record(train_line(100))
     path = tmp_path / "metrics.jsonl"
@@ -312,7 +312,7 @@ def test_wandb_falls_back_to_offline_and_keeps_its_run_over_a_resume(tmp_path, m
     assert capsys.readouterr().err.count("no network") == 2
 
 
-def test_a_failing_sink_is_switched_off_with_one_line_and_the_others_go_on(tmp_path, capsys):
+def test_a_failing_sink_is_turned_off_with_one_line_and_the_others_continue(tmp_path, capsys):
     failing, healthy = FailingSink(), ListSink()
     with Recorder(tmp_path, sinks=[failing, healthy]) as recorder:
         for step in (100, 200, 300):
@@ -326,7 +326,7 @@ def test_a_failing_sink_is_switched_off_with_one_line_and_the_others_go_on(tmp_p
 
 
 class NearlyFullDisk:
-    """Takes the first half of a write while `room` lasts, and then nothing."""
+    """Accepts the first half of each write while there is `room`, then nothing."""
 
     def __init__(self, recorder: Recorder, room: int) -> None:
         self.file, self.room = recorder._file, room
@@ -342,13 +342,13 @@ class NearlyFullDisk:
         return getattr(self.file, name)
 
 
-def test_lines_that_a_full_disk_does_not_take_wait_for_room(tmp_path, capsys):
+def test_lines_wait_in_memory_while_the_disk_is_full(tmp_path, capsys):
     with Recorder(tmp_path, table=False) as recorder:
         recorder.record(train_line(100))
         recorder._file = disk = NearlyFullDisk(recorder, room=10)
         for step in (200, 300, 400):
             recorder.record(train_line(step))
-        assert [line["env_steps"] for line in read_metrics(tmp_path)] == [100], "a torn line is no line"
+        assert [line["env_steps"] for line in read_metrics(tmp_path)] == [100], "a partial line does not count"
         message = capsys.readouterr().err
         assert message.count("\n") == 1 and "wait in memory: [Errno 28] No space left on device" in message
         with pytest.raises(CheckpointError, match=r"cannot write .*No space left.*resume") as caught:
@@ -361,14 +361,14 @@ def test_lines_that_a_full_disk_does_not_take_wait_for_room(tmp_path, capsys):
     assert [line["env_steps"] for line in read_metrics(tmp_path)] == [100, 200, 300, 400, 500]
 
 
-def test_lines_that_never_find_room_are_told_and_do_not_wait_for_ever(tmp_path, capsys, monkeypatch):
+def test_lines_that_cannot_be_written_are_reported_and_do_not_wait_forever(tmp_path, capsys, monkeypatch):
     recorder = Recorder(tmp_path, table=False)
     recorder._file = NearlyFullDisk(recorder, room=0)
     recorder.record(train_line(100))
     recorder.close()
     recorder.close()
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 2 and "the last lines of" in told[1] and "are lost" in told[1]
+    warnings = capsys.readouterr().err.splitlines()
+    assert len(warnings) == 2 and "the last lines of" in warnings[1] and "are lost" in warnings[1]
 
     monkeypatch.setattr(recorder_module, "MOST_WAITING", 200)
     recorder = Recorder(tmp_path, table=False)

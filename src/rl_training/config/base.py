@@ -192,7 +192,7 @@ class AlgorithmConfig(StrictModel):
         """Refuse values that conflict with the rest of the run's settings."""
 
     def why_not_compilable(self) -> str | None:
-        """Why these settings leave nothing to compile, as text to follow the algorithm's name; None if they do not."""
+        """Why `compile` has nothing to do with these settings, as text that follows the algorithm's name, or None."""
         return None if self.compilable else "has no step to compile"
 
 

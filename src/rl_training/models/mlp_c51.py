@@ -9,31 +9,21 @@ from torch import Tensor
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import expected_return
-from rl_training.models.encoders import VectorEncoder, build_encoder
-from rl_training.models.mlp import ActingForward, acting_forward, mlp
-from rl_training.models.normalizer import NormalizingModel, make_normalizer
+from rl_training.models.encoders import VectorEncoder
+from rl_training.models.mlp import ActingForward, acting_forward
+from rl_training.models.mlp_q import DuelingModel
 
 
-class MLPC51Network(NormalizingModel):
+class MLPC51Network(DuelingModel):
     """Logits of Z(s, a) on the support. Dueling as in Rainbow (arXiv:1710.02298): V + A - mean of A for each atom."""
 
     support: Tensor
 
     def __init__(self, spaces: Spaces, config: ModelConfig, *, support: Tensor, dueling: bool = False):
-        super().__init__()
-        self.encoder = build_encoder(spaces, config)
-        size = self.encoder.output_size
-        self.num_actions, self.num_atoms = spaces.action_sizes[0], len(support)
+        super().__init__(spaces, config, outputs=len(support), dueling=dueling)
+        self.num_atoms = len(support)
         self.register_buffer("support", support)
-        self.normalizer = make_normalizer(spaces, config)
-        self.advantage = mlp(size, self.num_actions * self.num_atoms, config)
-        self.state_value = mlp(size, self.num_atoms, config) if dueling else None
-        self._acting: ActingForward | None = None
         self._acting_value: ActingForward | None = None
-
-    def _input(self, obs: Tensor) -> Tensor:
-        features: Tensor = self.encoder(self._normalized(obs))
-        return features
 
     def forward(self, obs: Tensor) -> Tensor:
         return self.distribution_logits(obs)

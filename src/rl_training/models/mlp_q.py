@@ -12,24 +12,31 @@ from rl_training.models.mlp import ActingForward, acting_forward, mlp
 from rl_training.models.normalizer import NormalizingModel, make_normalizer
 
 
-class MLPQNetwork(NormalizingModel):
-    """Q(s, .) for all actions. Dueling (arXiv:1511.06581, eq. 9): Q = V + A - mean over actions of A.
+class DuelingModel(NormalizingModel):
+    """Base class of models with `outputs` numbers per discrete action, from one stream or from two if dueling.
 
     The dueling streams share the encoder of images. For vectors they are two separate MLPs.
     """
 
-    def __init__(self, spaces: Spaces, config: ModelConfig, *, dueling: bool = False):
+    def __init__(self, spaces: Spaces, config: ModelConfig, *, outputs: int, dueling: bool):
         super().__init__()
         self.encoder = build_encoder(spaces, config)
-        size, num_actions = self.encoder.output_size, spaces.action_sizes[0]
+        size, self.num_actions = self.encoder.output_size, spaces.action_sizes[0]
         self.normalizer = make_normalizer(spaces, config)
-        self.advantage = mlp(size, num_actions, config)
-        self.state_value = mlp(size, 1, config) if dueling else None
+        self.advantage = mlp(size, self.num_actions * outputs, config)
+        self.state_value = mlp(size, outputs, config) if dueling else None
         self._acting: ActingForward | None = None
 
     def _input(self, obs: Tensor) -> Tensor:
         features: Tensor = self.encoder(self._normalized(obs))
         return features
+
+
+class MLPQNetwork(DuelingModel):
+    """Q(s, .) for all actions. Dueling (arXiv:1511.06581, eq. 9): Q = V + A - mean over actions of A."""
+
+    def __init__(self, spaces: Spaces, config: ModelConfig, *, dueling: bool = False):
+        super().__init__(spaces, config, outputs=1, dueling=dueling)
 
     def forward(self, obs: Tensor) -> Tensor:
         return self.q_values(obs)
