@@ -26,7 +26,7 @@ from on_policy_helpers import (
 from rl_training.algorithms import a2c
 from rl_training.algorithms.a2c import a2c_loss
 from rl_training.algorithms.common.on_policy import PolicyBatch
-from rl_training.config.a2c import A2CConfig
+from rl_training.config.algorithms.a2c import A2CConfig
 
 
 def test_loss_and_gradients_equal_rlax() -> None:

@@ -23,7 +23,7 @@ PACKAGE = "src/rl_training"
 # What CONTRIBUTING.md asks for, in its order: the file of the toy, and where it goes. The last one is a row that is
 # appended to a file, and so is the one line of the algorithm table.
 FILES = {
-    "config.py": f"{PACKAGE}/config/{NAME}.py",
+    "config.py": f"{PACKAGE}/config/algorithms/{NAME}.py",
     "algorithm.py": f"{PACKAGE}/algorithms/{NAME}.py",
     "preset.yaml": f"{PACKAGE}/assets/configs/{NAME}/{ENV}.yaml",
     "update_test.py": f"tests/test_{NAME}_update.py",

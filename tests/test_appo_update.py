@@ -13,7 +13,7 @@ from config_cases import refused
 from on_policy_helpers import SPACES, batch_from, learn_from, make_learner, make_rollout, oracle_cases, parameters_of
 from rl_training.algorithms import ppo as ppo_module
 from rl_training.algorithms.appo import appo_loss, impact_log_probs
-from rl_training.config.appo import APPOConfig
+from rl_training.config.algorithms.appo import APPOConfig
 from vtrace_helpers import by_the_paper, log_probs_of, problem_of, watch_loss
 
 GAMMA = 0.9

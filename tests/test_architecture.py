@@ -268,7 +268,7 @@ def test_algorithm_has_its_files(algorithm: str) -> None:
     """What CONTRIBUTING.md asks for: config, algorithm, preset, a test of the update, a row of a manifest."""
     row, home, missing = ALGORITHMS[algorithm], learner_module(algorithm), []
     required = {
-        PACKAGE / "config" / f"{algorithm}.py": {f"{row.class_name}Config"},
+        PACKAGE / "config" / "algorithms" / f"{algorithm}.py": {f"{row.class_name}Config"},
         PACKAGE / row.room / f"{algorithm}.py": {f"{algorithm}_loss", row.class_name},
     }
     if algorithm in NAMED_FILES:

@@ -13,7 +13,7 @@ from config_cases import refused
 from on_policy_helpers import SPACES, batch_from, learn_from, make_learner, make_rollout, oracle_cases, parameters_of
 from rl_training.algorithms.common.trajectories import Trajectories, column_groups, env_columns
 from rl_training.algorithms.impala import impala_loss
-from rl_training.config.impala import IMPALAConfig
+from rl_training.config.algorithms.impala import IMPALAConfig
 from vtrace_helpers import by_the_paper, log_probs_of, problem_of, watch_loss
 
 CARTPOLE = {"algo": "impala", "env_id": "CartPole-v1"}

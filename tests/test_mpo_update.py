@@ -34,7 +34,7 @@ from rl_training.algorithms.mpo import (
     mpo_temperature_loss,
     mpo_weights,
 )
-from rl_training.config.mpo import MPOConfig
+from rl_training.config.algorithms.mpo import MPOConfig
 from rl_training.data.transitions import Transitions
 
 

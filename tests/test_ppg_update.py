@@ -24,9 +24,9 @@ from rl_training.algorithms import ppg
 from rl_training.algorithms.common.on_policy import PolicyBatch
 from rl_training.algorithms.ppg import ppg_auxiliary_loss, ppg_loss
 from rl_training.algorithms.ppo import ppo_loss
+from rl_training.config.algorithms.ppg import PPGConfig
+from rl_training.config.algorithms.ppo import PPOConfig
 from rl_training.config.loading import load_config
-from rl_training.config.ppg import PPGConfig
-from rl_training.config.ppo import PPOConfig
 from rl_training.errors import ConfigError
 from rl_training.storage.state_tree import flatten_state, to_numpy, unflatten_state
 

@@ -27,7 +27,7 @@ from rl_training.algorithms import trpo
 from rl_training.algorithms.common.natural_gradient import conjugate_gradient, fisher_product, flat_gradient
 from rl_training.algorithms.common.on_policy import PolicyBatch, policy_batch
 from rl_training.algorithms.trpo import trpo_loss
-from rl_training.config.trpo import TRPOConfig
+from rl_training.config.algorithms.trpo import TRPOConfig
 
 EVERY_KIND = pytest.mark.parametrize("kind", SPACES)
 SMALL = {"minibatch_size": 8, "update_epochs": 2}

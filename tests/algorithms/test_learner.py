@@ -14,8 +14,8 @@ from loop_batches import build
 from on_policy_helpers import SPACES, make_learner
 from rl_training.algorithms.common.learner import Learner
 from rl_training.algorithms.common.streams import Streams
+from rl_training.config.algorithms.ppo import PPOConfig
 from rl_training.config.loading import load_config
-from rl_training.config.ppo import PPOConfig
 from rl_training.errors import ConfigError
 from rl_training.experiment.registry import algorithm_names, get_config_class, get_learner
 from tiny_runs import EVERY_ALGORITHM, tiny_config

@@ -12,7 +12,7 @@ from torch import Tensor
 from on_policy_helpers import batch_from, oracle_cases
 from rl_training.algorithms.common.on_policy import PolicyBatch
 from rl_training.algorithms.ppo import ppo_loss, ppo_policy_loss, ppo_value_loss
-from rl_training.config.ppo import PPOConfig
+from rl_training.config.algorithms.ppo import PPOConfig
 
 
 def doubles(*numbers: float) -> Tensor:

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 
 from config_cases import BASE, BUILT_IN, refused
 from rl_training import errors
+from rl_training.config.algorithms.ppo import PPOConfig
+from rl_training.config.algorithms.sac import SACConfig
 from rl_training.config.base import Schedule
 from rl_training.config.loading import load_config
-from rl_training.config.ppo import PPOConfig
-from rl_training.config.sac import SACConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.errors import ConfigError
 from rl_training.experiment import registry

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rl_training.config.dqn import DQNConfig
+from rl_training.config.algorithms.dqn import DQNConfig
 from rl_training.data import replay_memory
 from rl_training.data.frame_store import FrameStore
 from rl_training.data.observation_store import WholeObservations

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rl_training import cli
-from rl_training.config.ppo import PPOConfig
+from rl_training.config.algorithms.ppo import PPOConfig
 from rl_training.errors import EnvError
 from rl_training.experiment.manager import ExperimentManager
 from rl_training.playback import crash_replay

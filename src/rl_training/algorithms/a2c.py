@@ -19,7 +19,7 @@ from rl_training.algorithms.common.on_policy import PolicyBatch, actor_critic_lo
 from rl_training.algorithms.common.optimizer import chosen_optimizer
 from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.streams import Streams
-from rl_training.config.a2c import A2CConfig
+from rl_training.config.algorithms.a2c import A2CConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces

@@ -29,7 +29,7 @@ from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.algorithms.common.trajectories import Trajectories, column_groups, importance_metrics
 from rl_training.algorithms.ppo import ppo_policy_loss, ratio_metrics
-from rl_training.config.appo import APPOConfig
+from rl_training.config.algorithms.appo import APPOConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces

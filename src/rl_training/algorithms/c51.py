@@ -22,7 +22,7 @@ from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.replay_learner import QLearner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
-from rl_training.config.c51 import C51Config
+from rl_training.config.algorithms.c51 import C51Config
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
 from rl_training.envs.spaces import Spaces

@@ -18,7 +18,7 @@ from torch import Tensor
 from rl_training.algorithms.common import projections
 from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.replay_learner import NoisyActorCritic
-from rl_training.config.d4pg import D4PGConfig
+from rl_training.config.algorithms.d4pg import D4PGConfig
 from rl_training.data.transitions import Transitions
 from rl_training.models.distributions import expected_return
 from rl_training.models.mlp_d4pg import MLPD4PGModel

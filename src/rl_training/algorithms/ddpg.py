@@ -15,7 +15,7 @@ from torch import Tensor
 from rl_training.algorithms.common.critics import critic_loss, td_errors
 from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.replay_learner import NoisyActorCritic
-from rl_training.config.ddpg import DDPGConfig
+from rl_training.config.algorithms.ddpg import DDPGConfig
 from rl_training.data.transitions import Transitions
 from rl_training.models.mlp_continuous import MLPDeterministicActorCritic
 

@@ -27,7 +27,7 @@ from rl_training.algorithms.common.trajectories import (
     column_groups,
     importance_metrics,
 )
-from rl_training.config.impala import IMPALAConfig
+from rl_training.config.algorithms.impala import IMPALAConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces

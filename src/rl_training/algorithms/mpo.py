@@ -25,7 +25,7 @@ from rl_training.algorithms.common.critics import critic_loss, td_errors
 from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.replay_learner import ActorCriticLearner
 from rl_training.algorithms.common.streams import Streams
-from rl_training.config.mpo import MPOConfig
+from rl_training.config.algorithms.mpo import MPOConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
 from rl_training.envs.spaces import Spaces

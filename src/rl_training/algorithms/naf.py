@@ -24,7 +24,7 @@ from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.replay_learner import ReplayLearner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
-from rl_training.config.naf import NAFConfig
+from rl_training.config.algorithms.naf import NAFConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
 from rl_training.envs.spaces import Spaces

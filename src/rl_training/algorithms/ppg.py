@@ -31,7 +31,7 @@ from rl_training.algorithms.common.optimizer import Optimizer
 from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.ppo import ppo_policy_loss, ppo_value_loss, ratio_metrics
-from rl_training.config.ppg import PPGConfig
+from rl_training.config.algorithms.ppg import PPGConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces

@@ -19,7 +19,7 @@ from rl_training.algorithms.common.critics import critic_loss, td_errors
 from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.replay_learner import ActorCriticLearner
 from rl_training.algorithms.common.streams import Streams
-from rl_training.config.sac import SACConfig
+from rl_training.config.algorithms.sac import SACConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
 from rl_training.envs.spaces import Spaces

@@ -22,8 +22,8 @@ from rl_training.algorithms.common.optimizer import flatten_parameters
 from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.ppo import ppo_value_loss
+from rl_training.config.algorithms.trpo import TRPOConfig
 from rl_training.config.train_config import TrainConfig
-from rl_training.config.trpo import TRPOConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces
 from rl_training.models.mlp_actor_critic import MLPActorCritic

@@ -41,8 +41,8 @@ EVERY_ACTION: tuple[ActionKind, ...] = tuple(SPACE_NAMES)
 class Algorithm:
     """One row of the table.
 
-    `config` and `learner` are addresses, `module:attribute`, or classes. Without them the algorithm `x` has its config
-    in `rl_training/config/x.py` (class `XConfig`) and its learner in `rl_training/algorithms/x.py` (class `X`).
+    `config` and `learner` are addresses, `module:attribute`, or classes. Without them the algorithm `x` has its config,
+    `XConfig`, in `rl_training/config/algorithms/x.py`, and its learner, `X`, in `rl_training/algorithms/x.py`.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Algorithm:
     def __post_init__(self) -> None:
         derived = {
             "class_name": self.name.upper(),
-            "config": f"rl_training.config.{self.name}:{self.class_name or self.name.upper()}Config",
+            "config": f"rl_training.config.algorithms.{self.name}:{self.class_name or self.name.upper()}Config",
             "learner": f"rl_training.{self.room}.{self.name}:{self.class_name or self.name.upper()}",
         }
         for field, value in derived.items():

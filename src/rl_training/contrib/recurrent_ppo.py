@@ -25,7 +25,7 @@ from rl_training.algorithms.common.on_policy import PolicyBatch, flat_batch
 from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.ppo import ppo_loss
-from rl_training.config.recurrent_ppo import RecurrentPPOConfig
+from rl_training.config.algorithms.recurrent_ppo import RecurrentPPOConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.recurrent_rollout_buffer import RecurrentRolloutBuffer, Sequences
 from rl_training.data.rollout import Rollout

@@ -22,8 +22,8 @@ from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.optimizer import Optimizer
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
+from rl_training.config.algorithms.q_learning import QLearningConfig
 from rl_training.config.base import ReplayConfig
-from rl_training.config.q_learning import QLearningConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
 from rl_training.envs.spaces import Spaces

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rl_training.config.algorithms.categorical import CategoricalConfig
+from rl_training.config.algorithms.q_learning import QLearningConfig
 from rl_training.config.base import LearningRate, constant
-from rl_training.config.categorical import CategoricalConfig
-from rl_training.config.q_learning import QLearningConfig
 
 if TYPE_CHECKING:
     from rl_training.config.train_config import TrainConfig

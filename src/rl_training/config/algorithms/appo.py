@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from rl_training.config.algorithms.vtrace import VTraceConfig
 from rl_training.config.base import (
     AdamEpsilon,
     ClipRange,
@@ -16,7 +17,6 @@ from rl_training.config.base import (
     UpdateEpochs,
     constant,
 )
-from rl_training.config.vtrace import VTraceConfig
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rl_training.config.actor_critic import ActorCriticConfig, InitialTemperature
+from rl_training.config.algorithms.actor_critic import ActorCriticConfig, InitialTemperature
 from rl_training.config.base import NonNegativeSchedule, PositiveNumber, Tau, constant
 
 

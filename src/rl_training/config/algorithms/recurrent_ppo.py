@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from rl_training.config.algorithms.minibatches import MinibatchSize
+from rl_training.config.algorithms.ppo import PPOConfig
 from rl_training.config.base import NumSteps
-from rl_training.config.minibatches import MinibatchSize
-from rl_training.config.ppo import PPOConfig
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:

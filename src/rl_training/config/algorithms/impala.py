@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from rl_training.config.algorithms.optimizer import OptimizerConfig
+from rl_training.config.algorithms.vtrace import VTraceConfig
 from rl_training.config.base import LearningRate, NumSteps, constant
-from rl_training.config.optimizer import OptimizerConfig
-from rl_training.config.vtrace import VTraceConfig
 
 
 class IMPALAConfig(OptimizerConfig, VTraceConfig):

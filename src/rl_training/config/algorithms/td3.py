@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from rl_training.config.actor_critic import DeterministicActorConfig
+from rl_training.config.algorithms.actor_critic import DeterministicActorConfig
 
 
 class TD3Config(DeterministicActorConfig):

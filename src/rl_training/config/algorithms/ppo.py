@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from rl_training.config.algorithms.minibatches import MinibatchConfig
 from rl_training.config.base import AdamEpsilon, ClipRange, NormalizeAdvantages, NumSteps, UpdateEpochs, constant
-from rl_training.config.minibatches import MinibatchConfig
 
 
 class PPOConfig(MinibatchConfig):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rl_training.config.actor_critic import (
+from rl_training.config.algorithms.actor_critic import (
     ActorLearningRate,
     CriticLearningRate,
     DeterministicActorConfig,
     ExplorationNoise,
 )
+from rl_training.config.algorithms.categorical import CategoricalConfig, SupportHigh, SupportLow
 from rl_training.config.base import NStep, constant
-from rl_training.config.categorical import CategoricalConfig, SupportHigh, SupportLow
 
 if TYPE_CHECKING:
     from rl_training.config.train_config import TrainConfig

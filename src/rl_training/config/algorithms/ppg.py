@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
+from rl_training.config.algorithms.minibatches import MinibatchConfig
 from rl_training.config.base import (
     AdamEpsilon,
     ClipRange,
@@ -16,7 +17,6 @@ from rl_training.config.base import (
     UpdateEpochs,
     constant,
 )
-from rl_training.config.minibatches import MinibatchConfig
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:

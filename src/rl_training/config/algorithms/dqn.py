@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rl_training.config.q_learning import QLearningConfig
+from rl_training.config.algorithms.q_learning import QLearningConfig
 
 
 class DQNConfig(QLearningConfig):

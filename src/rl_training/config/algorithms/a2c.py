@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from rl_training.config.algorithms.optimizer import OptimizerConfig
 from rl_training.config.base import GaeLambda, LearningRate, NormalizeAdvantages, NumSteps, OnPolicyConfig, constant
-from rl_training.config.optimizer import OptimizerConfig
 
 
 class A2CConfig(OptimizerConfig, OnPolicyConfig):

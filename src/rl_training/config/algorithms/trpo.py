@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from rl_training.config.algorithms.minibatches import MinibatchConfig
 from rl_training.config.base import (
     LearningRate,
     MaxGradNorm,
@@ -15,7 +16,6 @@ from rl_training.config.base import (
     UpdateEpochs,
     constant,
 )
-from rl_training.config.minibatches import MinibatchConfig
 
 
 class TRPOConfig(MinibatchConfig):
