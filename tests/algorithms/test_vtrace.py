@@ -239,12 +239,12 @@ def test_arrays_of_different_shapes_are_refused_by_name(name: str) -> None:
     problem = random_problem(0)
     # Numpy would broadcast a single row, and nobody would notice.
     problem[name] = problem[name][:1]
-    with pytest.raises(ValueError, match=rf"one shape \[T, N\].*{name} \(1, 3\)"):
+    with pytest.raises(ValueError, match=rf"the same shape \[T, N\].*{name} \(1, 3\)"):
         vtrace(**problem)
 
 
 def test_arrays_without_an_env_axis_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"one shape \[T, N\]"):
+    with pytest.raises(ValueError, match=r"the same shape \[T, N\]"):
         vtrace(**{name: array[:, 0] for name, array in random_problem(0).items()})
 
 
