@@ -17,6 +17,8 @@ from rl_training.errors import EnvError
 Resolved = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Successor observations [N, ...], valid rows [N], episode starts [N]. A plain tuple: one is made in every step."""
 
+Count = int | np.integer[Any]  # as np.count_nonzero returns it
+
 
 class Boundaries(Protocol):
     """How a vector env that resets itself reports the end of an episode."""
@@ -27,7 +29,7 @@ class Boundaries(Protocol):
     def reset(self) -> None:
         """Every env starts a new episode."""
 
-    def resolve(self, obs: np.ndarray, done: np.ndarray, num_done: int, infos: dict[str, Any]) -> Resolved:
+    def resolve(self, obs: np.ndarray, done: np.ndarray, num_done: Count, infos: dict[str, Any]) -> Resolved:
         """`obs` is what the env returned, encoded; `done` marks the `num_done` envs whose episode ended."""
 
 
@@ -46,7 +48,7 @@ class SameStepBoundaries:
     def reset(self) -> None:
         pass
 
-    def resolve(self, obs: np.ndarray, done: np.ndarray, num_done: int, infos: dict[str, Any]) -> Resolved:
+    def resolve(self, obs: np.ndarray, done: np.ndarray, num_done: Count, infos: dict[str, Any]) -> Resolved:
         if num_done:
             return self._with_final_observations(obs, done, infos), self.every_env, done
         return obs, self.every_env, done
@@ -82,9 +84,9 @@ class NextStepBoundaries:
         self.skipped_rows = 0
         self._awaits_reset = np.zeros(len(self.every_env), bool)
 
-    def resolve(self, obs: np.ndarray, done: np.ndarray, num_done: int, infos: dict[str, Any]) -> Resolved:
+    def resolve(self, obs: np.ndarray, done: np.ndarray, num_done: Count, infos: dict[str, Any]) -> Resolved:
         starts, self._awaits_reset = self._awaits_reset, done
-        self.skipped_rows += num_done
+        self.skipped_rows += int(num_done)
         return obs, ~starts, starts
 
 
