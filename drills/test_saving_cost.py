@@ -11,7 +11,7 @@ from figures import record_figure
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
-from saving import CADENCES, saving_cost
+from checkpoint_cost import CADENCES, saving_cost
 
 
 @pytest.mark.parametrize("preset", CADENCES)

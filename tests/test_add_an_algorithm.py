@@ -26,7 +26,7 @@ FILES = {
     "config.py": f"{PACKAGE}/config/algorithms/{NAME}.py",
     "algorithm.py": f"{PACKAGE}/algorithms/{NAME}.py",
     "preset.yaml": f"{PACKAGE}/assets/configs/{NAME}/{ENV}.yaml",
-    "update_test.py": f"tests/test_{NAME}_update.py",
+    "update_checks.py": f"tests/test_{NAME}_update.py",
     "manifest_row.yaml": f"{PACKAGE}/assets/zoo/classic/benchmark.yaml",
 }
 TABLE = f"{PACKAGE}/config/algorithm_table.py"
@@ -138,7 +138,7 @@ def lines_without_thought(path: Path) -> int:
         if is_docstring or is_setting or (isinstance(node, ast.FunctionDef) and node.name == "_gradient_step"):
             thought |= lines_of(node)
     for node in tree.body:
-        is_stub = path.name == "update_test.py" and isinstance(node, ast.ClassDef)
+        is_stub = path.name == "update_checks.py" and isinstance(node, ast.ClassDef)
         if isinstance(node, ast.FunctionDef) or is_stub:
             thought |= lines_of(node)
     lines = enumerate(text.splitlines(), start=1)

@@ -95,7 +95,7 @@ def test_the_command_line_trains_evaluates_and_refuses_raw_frames(tmp_path: Path
     assert call("eval", str(tmp_path / "pixels"), "--episodes", "1").code == 0
     raw = call(*command, *options, "--set", "env_kwargs.atari=false")
     assert raw.code == 3
-    assert "ALE/Breakout-v5 shows raw frames (210, 160, 3)" in raw.err
+    assert "ALE/Breakout-v5 has raw Atari frames (210, 160, 3)" in raw.err
 
 
 def test_the_loop_keeps_frames_and_not_stacks(tmp_path: Path) -> None:

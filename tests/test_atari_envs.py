@@ -249,7 +249,7 @@ def test_options_say_how_many_frames_an_observation_has() -> None:
 @pytest.mark.parametrize(
     ("env_kwargs", "expected"),
     [
-        ({"atari": {"sticky": 0.1}}, "env_kwargs.atari.sticky: unknown key, env_kwargs.atari takes sticky_actions"),
+        ({"atari": {"sticky": 0.1}}, "env_kwargs.atari.sticky: unknown key, env_kwargs.atari accepts sticky_actions"),
         ({"atari": {"sticky_actions": 1.5}}, "env_kwargs.atari.sticky_actions: 1.5 is not valid, expected number >= 0"),
         ({"atari": {"frame_skip": 0}}, "env_kwargs.atari.frame_skip: 0 is not valid, expected integer >= 1"),
         ({"atari": {"color": 1}}, "env_kwargs.atari.color: 1 is not valid, expected true or false"),
@@ -299,7 +299,7 @@ def test_envs_that_cannot_be_prepared_are_told_in_one_line(
 @pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "PongNoFrameskip-v4"])
 def test_raw_frames_are_no_training_material(env_id: str) -> None:
     raw = make_env(env_id)
-    with pytest.raises(EnvError, match=r"shows raw frames \(210, 160, 3\).* set env_kwargs\.atari=true"):
+    with pytest.raises(EnvError, match=r"has raw Atari frames \(210, 160, 3\).* set env_kwargs\.atari=true"):
         get_spec("dqn").check_spaces(Spaces(raw.observation_space, raw.action_space), env_id)
 
 

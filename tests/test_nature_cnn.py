@@ -241,5 +241,5 @@ def test_every_discrete_algorithm_acts_on_images_by_the_same_choice(algorithm: s
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac"])
 def test_continuous_algorithms_say_that_they_take_vectors(algorithm: str) -> None:
     box = Spaces(gym.spaces.Box(0, 255, (4, 84, 84), np.uint8), gym.spaces.Box(-1.0, 1.0, (2,)))
-    with pytest.raises(Exception, match=f"shows images .* and {algorithm} takes vectors"):
+    with pytest.raises(Exception, match=f"has image observations .* and {algorithm} takes vectors"):
         get_spec(algorithm).check_spaces(box, "SomeEnv-v0")

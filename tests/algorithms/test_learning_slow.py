@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rl_training.config.evaluation_protocol import SCORE_EPISODES
 from rl_training.zoo.manifest import load_manifest
-from rl_training.zoo.runs import EPISODES, Job, stored_score, train_and_score
+from rl_training.zoo.runs import Job, stored_score, train_and_score
 
 FAST_PRESETS = (
     "ppo/cartpole",
@@ -30,5 +31,5 @@ def test_one_seed_reaches_the_floor(preset: str, tmp_path: Path) -> None:
     train_and_score(job)
 
     score = stored_score(job)
-    assert score is not None and score["episodes"] == EPISODES == 100
+    assert score is not None and score["episodes"] == SCORE_EPISODES == 100
     assert entry.row.floor is not None and score["mean_return"] >= entry.row.floor
