@@ -17,6 +17,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Literal
 
 from rl_training.errors import ConfigError
+from rl_training.text import clean_text, describe_error
 
 if TYPE_CHECKING:
     from rl_training.config.base import AlgorithmConfig
@@ -117,9 +118,9 @@ def get_algorithm(name: str) -> Algorithm:
         try:
             algorithm = point.load()
         except Exception as error:
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             raise ConfigError(
-                f"algo: {name} of {point.value} cannot be imported ({reason}); repair or uninstall it", key="algo"
+                f"algo: {name} of {point.value} cannot be imported ({describe_error(error, 200)}); fix or uninstall it",
+                key="algo",
             ) from error
         if not isinstance(algorithm, Algorithm):
             raise ConfigError(f"algo: {name} of {point.value} is not an {__name__}.Algorithm", key="algo")
@@ -127,8 +128,9 @@ def get_algorithm(name: str) -> Algorithm:
     names = algorithm_names()
     nearest = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
-    shown = "".join(character for character in name if character.isprintable())[:60]
-    raise ConfigError(f"algo: unknown algorithm {shown!r}, known are {', '.join(names)}{hint}", key="algo")
+    raise ConfigError(
+        f"algo: unknown algorithm {clean_text(name, 60)!r}, expected one of {', '.join(names)}{hint}", key="algo"
+    )
 
 
 def class_names() -> dict[str, str]:

@@ -23,9 +23,10 @@ from gymnasium.vector.utils import batch_space
 
 from rl_training.envs.async_worker import HEADER, QUIT, end_child, pack, start_nursery, unpack
 from rl_training.envs.env_types import EnvMaker
-from rl_training.envs.failures import RESTARTED, ActionHistory, EnvFailed, EnvFailure, error_line
+from rl_training.envs.failures import RESTARTED, ActionHistory, EnvFailed, EnvFailure
 from rl_training.envs.shared_block import SharedBlock
 from rl_training.envs.sync_vector import seeds_of
+from rl_training.text import describe_error
 
 DEFAULT_TIMEOUT = 60.0
 RESTARTS_PER_ENV, WITHIN_SECONDS = 3, 600.0
@@ -238,7 +239,7 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
             except WorkerError as again:
                 down = again
             except Exception as error:  # raised by the env's constructor
-                down = WorkerError(error_line(error)[:300])
+                down = WorkerError(describe_error(error))
 
     def _survive(self, failure: EnvFailure) -> None:
         assert failure.env_index is not None

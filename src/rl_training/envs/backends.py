@@ -17,9 +17,9 @@ from rl_training.envs.async_vector import AsyncVector
 from rl_training.envs.atari import AtariVector, is_atari
 from rl_training.envs.batched_classic import BATCHED_ENVS
 from rl_training.envs.env_request import EnvRequest
-from rl_training.envs.failures import error_line
 from rl_training.envs.sync_vector import SyncVector
 from rl_training.envs.velocity_mask import MASK_KEY, MaskVelocityVector
+from rl_training.text import describe_error
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 _JAX_FAMILIES = ("gymnasium.envs.phys2d", "gymnasium.envs.tabular")
@@ -112,7 +112,7 @@ class NativeBackend(Backend):
             creator = registration.load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
             inspect.signature(creator).bind(**arguments)
         except (ImportError, AttributeError, TypeError, ValueError) as error:
-            return f"its vector class does not take these arguments ({error_line(error)})"
+            return f"its vector class does not take these arguments ({describe_error(error, 1000)})"
         return None
 
 

@@ -8,8 +8,8 @@ import importlib
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from rl_training.envs.failures import error_line
 from rl_training.errors import EnvError
+from rl_training.text import describe_error
 
 
 def find_spec(env_id: str) -> EnvSpec:
@@ -40,7 +40,7 @@ def _import_for(env_id: str, module: str) -> None:
         importlib.import_module(module)
     except Exception as error:
         raise EnvError(
-            f"env {env_id!r}: importing {module!r} failed with {error_line(error)}: "
+            f"env {env_id!r}: importing {module!r} failed with {describe_error(error, 1000)}: "
             "fix it, install it, or add its folder to PYTHONPATH"
         ) from error
 

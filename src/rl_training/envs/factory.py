@@ -19,8 +19,8 @@ from rl_training.envs.batched_classic import BatchedVector
 from rl_training.envs.env_request import EnvRequest, name_of
 from rl_training.envs.env_specs import find_spec, install_hint
 from rl_training.envs.env_types import BackendName, EnvMaker, EnvSource
-from rl_training.envs.failures import error_line
 from rl_training.errors import ConfigError, EnvError
+from rl_training.text import describe_error
 
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco", "ale_py": "atari"}
 
@@ -123,7 +123,7 @@ def _errors_of(env: Any, target: Any, kwargs: dict[str, Any]) -> Iterator[None]:
         missing = isinstance(error, (gym.error.DependencyNotInstalled, ImportError))
         extra = _extra_of(target, kwargs) if missing else None
         way_out = f": {install_hint(extra)}" if extra else f" (env_kwargs: {kwargs})" if kwargs else ""
-        raise EnvError(f"env {_quoted(env)} cannot be made: {error_line(error)}{way_out}") from error
+        raise EnvError(f"env {_quoted(env)} cannot be made: {describe_error(error, 1000)}{way_out}") from error
 
 
 def _quoted(env: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rl_training.errors import EnvError
+from rl_training.text import describe_error, one_line
 
 HISTORY_BYTES = 2_000_000
 RESTARTED = "rl_training/restarted"  # in infos: the envs that broke in this step. Envs do not use such a name.
@@ -63,15 +64,9 @@ class EnvFailed(EnvError):
         self.args = (str(self.failure),)
 
 
-def error_line(error: BaseException) -> str:
-    """The type of an exception and its message, on one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
 def reason_of(error: BaseException) -> str:
     """Where an exception was raised, and what it says, on one line."""
-    text = error_line(error)[:300]
+    text = describe_error(error)
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return text
@@ -83,7 +78,7 @@ def trace_of(error: BaseException) -> str:
 
 
 def _short(action: Any) -> str:
-    return " ".join(np.array2string(np.asarray(action), threshold=20).split())[:100]
+    return one_line(np.array2string(np.asarray(action), threshold=20), 100)
 
 
 class ActionHistory:

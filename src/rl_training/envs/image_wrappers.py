@@ -10,6 +10,7 @@ from gymnasium import wrappers
 
 from rl_training.config.pixels import ImageOptions
 from rl_training.errors import EnvError
+from rl_training.text import one_line
 
 MOST_CHANNELS = 4
 INSTALL = 'pip install "rl_training[atari]"'
@@ -22,7 +23,7 @@ def image_env(env: gym.Env[Any, Any], options: ImageOptions) -> gym.Env[Any, Any
     if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8 or len(shape) not in (2, 3):
         raise EnvError(
             f"env_kwargs.image is for images, a uint8 Box (height, width[, channels]), but the env has the observation "
-            f"space {' '.join(str(space).split())}: leave env_kwargs.image out"
+            f"space {one_line(space, 1000)}: leave env_kwargs.image out"
         )
     if len(shape) == 2:
         env = _reshaped(env, (*shape, 1), lambda image: image[:, :, None])

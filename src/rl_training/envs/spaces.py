@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from rl_training.envs.space_json import space_from_json, space_to_json
 from rl_training.errors import EnvError
+from rl_training.text import one_line
 
 Array = NDArray[Any]
 ActionKind = Literal["discrete", "multi_discrete", "multi_binary", "box"]
@@ -245,7 +246,7 @@ def _leaves(space: gym.Space[Any], keys: tuple[Any, ...]) -> Iterator[tuple[tupl
 
 def _text(space: gym.Space[Any]) -> str:
     # Arrays in a space's text contain line breaks, and an error message is one line.
-    return " ".join(str(space).split())
+    return one_line(space, 1000)
 
 
 def _is_image(space: gym.spaces.Box) -> bool:

@@ -1,4 +1,4 @@
-"""Networks and distributions. Everything a policy needs to act, normalisation too, is inside the model."""
+"""Networks and distributions. Everything a policy needs to act, normalization too, is inside the model."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from rl_training.playback.video import open_writer
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.evaluation import DEFAULT_SEED
+from rl_training.text import one_line
 
 DEFAULT_FPS = 30
 FASTEST_FPS = 1000
@@ -138,7 +139,7 @@ def _missing_renderer_named(env: gym.Env[Any, Any]) -> Iterator[None]:
         yield
     except gym.error.DependencyNotInstalled as error:
         name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise EnvError(f'{name} cannot be drawn ({reason}): pip install "rl_training[video]"') from None
 
 
