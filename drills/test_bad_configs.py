@@ -65,7 +65,9 @@ def test_every_bad_config_is_one_line_with_the_key_that_was_meant(tmp_path: Path
     for case in cases:
         path = write(case, tmp_path)
         started = time.perf_counter()
-        outcome = call("train", path, "--output-dir", tmp_path / "runs")
+        # An option replaces the value of the file, which is then not checked.
+        options = [] if case.key == "output_dir" else ["--output-dir", tmp_path / "runs"]
+        outcome = call("train", path, *options)
         slowest = max(slowest, time.perf_counter() - started)
         check(case, *outcome, tmp_path)
     for kind in ("unknown", "wrong type", "out of range"):

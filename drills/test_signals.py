@@ -20,13 +20,11 @@ ENDLESS = 10**9
 
 # The command line, with one function that creates a file when it starts and then takes `seconds` longer.
 SLOW_PHASE = """
-import importlib, pathlib, sys, time
+import pathlib, sys, time
 from rl_training.cli import main
-from rl_training.experiment.registry import get_entry
+from rl_training.experiment.registry import get_learner
+from rl_training.runtime import collector, session
 from rl_training.storage import checkpoint_format
-from rl_training.runtime import collector
-from rl_training.runtime import run_saver
-from rl_training.runtime import workflows
 
 phase, seconds, algorithm = sys.argv[1], float(sys.argv[2]), sys.argv[3]
 
@@ -42,16 +40,14 @@ def slow(owner, name, after=0, every=False):
         return real(*arguments, **options)
     setattr(owner, name, wrapped)
 
-module, _, name = get_entry(algorithm).learner.partition(":")
-learner = getattr(importlib.import_module(module), name)
 if phase == "rollout":
     slow(collector.Collector, "step", after=40)
 elif phase == "every step":
     slow(collector.Collector, "step", after=40, every=True)
 elif phase == "update":
-    slow(learner, "update", after=2)
+    slow(get_learner(algorithm), "update", after=2)
 elif phase == "eval":
-    slow(workflows, "evaluate")
+    slow(session, "evaluate")
 elif phase == "save":
     slow(checkpoint_format, "write_arrays", after=1)
 elif phase == "env reset":
