@@ -114,6 +114,6 @@ def test_a_rollout_that_takes_too_long_is_dropped_and_the_run_saved(tmp_path: Pa
 
 def test_an_update_that_does_not_end_cannot_be_waited_for(tmp_path: Path) -> None:
     outcome, seconds = signal_in_phase(tmp_path, "ppo", "update", signal.SIGTERM, 600.0)
-    assert outcome.code == 75 and "left without saving" in outcome.err
+    assert outcome.code == 75 and "exited without saving" in outcome.err
     latest_checkpoint(next((tmp_path / "runs").iterdir()))
     record_figure(5, "exit from an update that never ends, resumable from the last checkpoint", seconds, "<= 10 s")
