@@ -72,8 +72,10 @@ def test_every_year_has_rows_and_every_row_is_whole(book: list[Row]) -> None:
 
 def test_already_implemented_rows_are_the_registry_both_ways(book: list[Row]) -> None:
     done = [name for row in book if row.status == DONE and (name := algorithm_of(row)) is not None]
-    assert len(done) == len(set(done))
-    assert set(done) == set(ALGORITHMS)
+    assert len(done) == len(set(done)) and set(done) <= set(ALGORITHMS)
+    # Every published algorithm has its row. One without a paper on record, such as a toy, needs none.
+    published = {name for name, row in ALGORITHMS.items() if row.paper.startswith(("arXiv:", "Nature "))}
+    assert len(published) >= 15 and published <= set(done)
 
 
 def test_what_is_not_implemented_is_not_in_the_registry(book: list[Row]) -> None:

@@ -33,7 +33,7 @@ def test_row_leads_to_a_config_and_a_learner(algo):
 @pytest.mark.parametrize("algo", BUILT_IN)
 def test_trainer_refuses_the_config_of_another_algorithm(algo):
     other = "dqn" if algo != "dqn" else "ppo"
-    with pytest.raises(ConfigError, match=rf"^algo: train_{algo} got a config of {other}; use train_{other} or "):
+    with pytest.raises(ConfigError, match=rf"^algo: train_{algo} got a config for {other}; use rl_training.train$"):
         trainer(algo)(load_config({**BASE, "algo": other}))
 
 

@@ -80,8 +80,11 @@ class APPO(Learner[APPOConfig]):
         super().__init__(spaces, config, streams)
         self.model: MLPActorCritic = self.build(lambda: MLPActorCritic(spaces, config.model))
         self.optimizer = self.add_optimizer(self.model, self.config.learning_rate, epsilon=self.config.adam_epsilon)
-        self.target = TargetNetwork(self.model) if self.config.target_update_every is not None else None
-        self.target_copies = Counter() if self.target is None else self.target.copies
+        self.target = None
+        if self.config.target_update_every is not None:
+            self.target = TargetNetwork(self.model, copied=True)
+        else:
+            self.target_copies = Counter()  # checkpoints have it with and without a target
 
     def update(self, rollout: Rollout) -> UpdateResult:
         self.set_learning_rates()

@@ -67,8 +67,7 @@ class C51(QLearner[C51Config]):
         # Adam's epsilon from the paper: cross entropy has small gradients, and a smaller epsilon amplifies their noise.
         epsilon = 0.01 / settings.batch_size
         self.optimizer = self.add_optimizer(self.model, settings.learning_rate, epsilon=epsilon)
-        self.target = TargetNetwork(self.model)
-        self.target_copies = self.target.copies
+        self.target = TargetNetwork(self.model, copied=True)
 
     def update(self, batch: Transitions) -> UpdateResult:
         result = super().update(batch)

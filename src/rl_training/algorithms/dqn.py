@@ -53,8 +53,7 @@ class DQN(QLearner[DQNConfig]):
         super().__init__(spaces, config, streams)
         self.model: MLPQNetwork = self.build(lambda: MLPQNetwork(spaces, config.model, dueling=self.config.dueling))
         self.optimizer = self.add_optimizer(self.model, self.config.learning_rate)
-        self.target = TargetNetwork(self.model)
-        self.target_copies = self.target.copies
+        self.target = TargetNetwork(self.model, copied=True)
 
     def update(self, batch: Transitions) -> UpdateResult:
         """A gradient step; then the target network follows softly, or is replaced every `target_update_every` steps."""

@@ -61,7 +61,9 @@ def show_report(report: dict[str, Any]) -> None:
     """Print the report as tables."""
     config = report.get("config", {})
     size = sum(record["size"] for record in report["files"].values())
-    contents = "everything needed to resume" if report["kind"] == "resume" else "an agent, for inference only"
+    contents = (
+        "everything needed to resume" if report["kind"] == "resume" else "an agent, which can act or start a new run"
+    )
     if report["kind"] == "resume" and not report["exact"]:
         contents += "; saved off schedule, so a resumed run is not bit-exact"
     rows: list[tuple[str, Any]] = [

@@ -99,8 +99,9 @@ ALGORITHMS: dict[str, Algorithm] = {row.name: row for row in _ROWS}
 
 def register(algorithm: Algorithm) -> None:
     """Add an algorithm for this process, so that configs, `train` and the managed API know its name."""
-    if algorithm.name in algorithm_names():
-        raise ConfigError(f"algo: {algorithm.name} is already registered, choose another name", key="algo")
+    for taken, name in ((algorithm_names(), algorithm.name), (class_names(), algorithm.class_name)):
+        if name in taken:
+            raise ConfigError(f"algo: {name} is already registered, choose another name", key="algo")
     ALGORITHMS[algorithm.name] = algorithm
 
 
@@ -142,11 +143,6 @@ def get_config_class(name: str) -> type[AlgorithmConfig]:
     """The config class of an algorithm, without importing torch."""
     config_class: type[AlgorithmConfig] = resolve(get_algorithm(name).config)
     return config_class
-
-
-def get_learner(name: str) -> Any:
-    """The learner class of an algorithm; importing it imports torch."""
-    return resolve(get_algorithm(name).learner)
 
 
 def resolve(address: str | type[Any]) -> Any:

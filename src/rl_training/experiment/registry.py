@@ -9,13 +9,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from rl_training.algorithms import get_learner
 from rl_training.config.algorithm_table import (
     ALGORITHMS,
     Algorithm,
     algorithm_names,
     get_algorithm,
     get_config_class,
-    get_learner,
     register,
 )
 

@@ -11,9 +11,9 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from rl_training.algorithms import get_learner
 from rl_training.algorithms.common.learner import Learner
 from rl_training.algorithms.common.streams import Streams
-from rl_training.config.algorithm_table import get_learner
 from rl_training.config.pixels import kept_for_another_env
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import EnvMaker

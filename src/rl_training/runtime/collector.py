@@ -34,15 +34,20 @@ class RolloutDropped(Exception):
 class Collector:
     """Steps N envs with a learner's actions and keeps track of where each env is."""
 
-    def __init__(self, envs: VectorEnv, spaces: Spaces, learner: Learner, streams: Streams):
+    def __init__(
+        self,
+        envs: VectorEnv,
+        spaces: Spaces,
+        learner: Learner,
+        streams: Streams,
+        overdue: Callable[[], bool] = lambda: False,
+    ):
         self.envs, self.spaces, self.learner, self.streams = envs, spaces, learner, streams
         self.num_envs: int = envs.num_envs
         self._boundaries = boundaries_for(autoreset_mode(envs), envs, spaces)
         self._float_observations = spaces.observation_dtype != np.uint8
         self._box_actions = spaces.action_kind == "box"
-        self.overdue: Callable[[], bool] = lambda: (
-            False
-        )  # whether a rollout must not be finished, because the run stops
+        self.overdue = overdue  # whether a rollout must not be finished, because the run stops
         self.seconds_env = self.seconds_acting = 0.0
         self._writer = RolloutWriter()
         self.reset(0)

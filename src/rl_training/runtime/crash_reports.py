@@ -21,7 +21,7 @@ from rl_training.algorithms.common.learner import Learner
 from rl_training.config.loading import save_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.failures import EnvFailed, EnvFailure
-from rl_training.errors import NumericalError
+from rl_training.errors import NumericalError, RLTrainingError
 from rl_training.runtime.loops import Loop
 from rl_training.storage.durable_files import atomic_write_text, free_name
 from rl_training.storage.tensor_files import write_arrays
@@ -85,7 +85,7 @@ class CrashReports:
         if failure.in_evaluation:
             who = "evaluation"
         step = self.loop.env_steps if failure.env_step is None else failure.env_step
-        with contextlib.suppress(OSError, TypeError, ValueError):
+        with contextlib.suppress(OSError, TypeError, ValueError, RLTrainingError):
             path = self._new_path(f"{who}-step-{step}", ".json")
             atomic_write_text(path, json.dumps(document, default=str, allow_nan=False) + "\n")
             return path
@@ -105,7 +105,7 @@ class CrashReports:
             "parameters": _statistics(_flat_parameters(self.loop.learner)),
             "arrays": {name: _statistics(array) for name, array in arrays.items()},
         }
-        with contextlib.suppress(OSError, TypeError, ValueError):
+        with contextlib.suppress(OSError, TypeError, ValueError, RLTrainingError):
             path = self._new_path(f"numbers-step-{error.env_step or 0}")
             path.mkdir()
             atomic_write_text(path / "report.json", json.dumps(document, indent=1) + "\n")

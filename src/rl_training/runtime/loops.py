@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,9 +43,17 @@ class Progress:
 class Loop(ABC):
     """Collect, learn, yield, until `total_timesteps` env steps are done."""
 
-    def __init__(self, envs: VectorEnv, spaces: Spaces, learner: Learner, config: TrainConfig, streams: Streams):
+    def __init__(
+        self,
+        envs: VectorEnv,
+        spaces: Spaces,
+        learner: Learner,
+        config: TrainConfig,
+        streams: Streams,
+        overdue: Callable[[], bool] = lambda: False,
+    ):
         self.learner, self.config, self.streams = learner, config, streams
-        self.collector = Collector(envs, spaces, learner, streams)
+        self.collector = Collector(envs, spaces, learner, streams, overdue)
         self.clock = learner.clock
         self.dropped = False
         self.seconds_learning = 0.0
@@ -97,8 +105,8 @@ class OnPolicyLoop(Loop):
     is not used, because an update on a few steps does more harm than good.
     """
 
-    def __init__(self, envs: VectorEnv, spaces: Spaces, learner: Learner, config: TrainConfig, streams: Streams):
-        super().__init__(envs, spaces, learner, config, streams)
+    def __init__(self, envs: VectorEnv, spaces: Spaces, learner: Learner, config: TrainConfig, *parts: Any):
+        super().__init__(envs, spaces, learner, config, *parts)
         assert isinstance(config.algo_kwargs, OnPolicyConfig)
         self.num_steps = config.algo_kwargs.num_steps
 
@@ -130,8 +138,8 @@ class OnPolicyLoop(Loop):
 class ReplayLoop(Loop):
     """Each round stores one vector step in the replay buffer; every `train_frequency` env steps there are updates."""
 
-    def __init__(self, envs: VectorEnv, spaces: Spaces, learner: Learner, config: TrainConfig, streams: Streams):
-        super().__init__(envs, spaces, learner, config, streams)
+    def __init__(self, envs: VectorEnv, spaces: Spaces, learner: Learner, config: TrainConfig, *parts: Any):
+        super().__init__(envs, spaces, learner, config, *parts)
         assert isinstance(config.algo_kwargs, ReplayConfig)
         self.settings = settings = config.algo_kwargs
         self.buffer = make_replay(spaces, settings, envs.num_envs, config.env_kwargs)

@@ -243,7 +243,6 @@ def run_session(
 ) -> TrainResult:
     """Build a session, train, and close everything again. An error is reported in the run directory and raised."""
     started, config = time.perf_counter(), loop.config
-    loop.collector.overdue = signals.overdue  # a rollout that takes too long after a signal is dropped
     agent = Agent(loop.learner, loop.collector.spaces, config)
     start_step = 0 if checkpoint is None else checkpoint.env_steps
     display = ConsoleDisplay(
@@ -306,6 +305,7 @@ def open_loop(
     config: TrainConfig,
     env: EnvSource | None,
     eval_env: str | EnvMaker | None,
+    signals: StopSignals,
     checkpoint: Checkpoint | None = None,
 ) -> Iterator[Loop]:
     """The loop of a run on its environments, at step 0. Everything that can be refused is refused here."""
@@ -317,11 +317,14 @@ def open_loop(
             require_stored_spaces(spaces, config.env_id, checkpoint)
         if eval_env is None:
             check_eval_env(config, env, spaces)
-        yield build_loop(resolve_auto(config, spaces, None if envs is env else envs), envs, spaces)
+        config = resolve_auto(config, spaces, None if envs is env else envs)
+        # A rollout that takes too long after a stop signal is dropped.
+        yield build_loop(config, envs, spaces, signals.overdue)
 
 
-def build_loop(config: TrainConfig, envs: VectorEnv, spaces: Spaces) -> Loop:
+def build_loop(
+    config: TrainConfig, envs: VectorEnv, spaces: Spaces, overdue: Callable[[], bool] = lambda: False
+) -> Loop:
     """The learner of the algorithm on its loop, at step 0."""
     spec, streams = get_spec(config.algo), Streams(config.seed)
-    loop: Loop = spec.loop(envs, spaces, spec.learner(spaces, config, streams), config, streams)
-    return loop
+    return spec.loop(envs, spaces, spec.learner(spaces, config, streams), config, streams, overdue)

@@ -20,7 +20,7 @@ def trainer(name: str) -> Trainer:
     def train_algorithm(config: TrainConfig, **options: Any) -> TrainResult:
         if config.algo != name:
             raise ConfigError(
-                f"algo: train_{name} got a config of {config.algo}; use train_{config.algo} or rl_training.train",
+                f"algo: train_{name} got a config for {config.algo}; use rl_training.train",
                 key="algo",
             )
         return train(config, **options)

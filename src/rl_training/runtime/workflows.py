@@ -49,7 +49,8 @@ def train(
     >>> result.env_steps, result.interrupted, result.checkpoint.name
     (512, False, 'step-000000000512')
     """
-    with open_loop(config, env, eval_env) as loop:
+    signals = StopSignals()
+    with open_loop(config, env, eval_env, signals) as loop:
         if initial_learner is not None:
             loop.learner.load_state_dict(initial_learner)
         # From here on there is a run directory: everything that can be refused has been refused.
@@ -61,7 +62,7 @@ def train(
             seed=config.seed,
             total_timesteps=config.total_timesteps,
         )
-        with StopSignals() as signals:
+        with signals:
             save_config(loop.config, run.path / "config.yaml")
             return run_session(loop, run, signals, env=env, eval_env=eval_env, callback=callback, show=show)
 
@@ -103,7 +104,7 @@ def resume(
         )
     if isinstance(env, str):
         env = None  # the config names it
-    with StopSignals(has_checkpoint=True) as signals, open_loop(config, env, eval_env, checkpoint) as loop:
+    with StopSignals(has_checkpoint=True) as signals, open_loop(config, env, eval_env, signals, checkpoint) as loop:
         save_config(loop.config, run.path / "config.yaml")
         return run_session(
             loop, run, signals, env=env, eval_env=eval_env, callback=callback, show=show, checkpoint=checkpoint

@@ -17,6 +17,7 @@ from rl_training.algorithms.common.counters import Clock
 from rl_training.algorithms.common.optimizer import Optimizer
 from rl_training.algorithms.common.rewards import ReturnNormalizer
 from rl_training.algorithms.common.streams import Streams
+from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.config.base import AlgorithmConfig, OnPolicyConfig, Schedule
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.spaces import Spaces
@@ -178,18 +179,24 @@ class Learner(ABC, Generic[Config]):
         """`scheduled` as a metric, or for a compiled step, which would keep a Python number as it is now."""
         return torch.tensor(self.scheduled(schedule), device=self.device)
 
+    def _parts(self) -> dict[str, Any]:
+        """Everything that has state, by name; the counter of a copied target counts as a part."""
+        parts = {name: part for name, part in vars(self).items() if hasattr(part, "state_dict")}
+        targets = {name: part for name, part in parts.items() if isinstance(part, TargetNetwork)}
+        parts |= {f"{name}_copies": part.copies for name, part in targets.items() if part.copies is not None}
+        return dict(sorted(parts.items()))
+
     def state_dict(self) -> dict[str, Any]:
-        parts = {name: part.state_dict() for name, part in sorted(vars(self).items()) if hasattr(part, "state_dict")}
-        return {"updates": self.updates, "parts": parts}
+        return {"updates": self.updates, "parts": {name: part.state_dict() for name, part in self._parts().items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        mine = {name for name, part in vars(self).items() if hasattr(part, "state_dict")}
-        if mine != set(state["parts"]):
-            odd = ", ".join(sorted(mine ^ set(state["parts"])))
+        parts = self._parts()
+        if parts.keys() != state["parts"].keys():
+            odd = ", ".join(sorted(parts.keys() ^ state["parts"].keys()))
             raise ValueError(f"the saved parts do not fit this learner: {odd}")
         check_same_encoder(state["parts"].get("model", ()), self.model.state_dict())
         for name, part_state in state["parts"].items():
-            getattr(self, name).load_state_dict(part_state)
+            parts[name].load_state_dict(part_state)
         self.updates = int(state["updates"])
 
 

@@ -22,6 +22,7 @@ from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.optimizer import Optimizer
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
+from rl_training.config.algorithms.actor_critic import ActorCriticConfig, DeterministicActorConfig
 from rl_training.config.algorithms.q_learning import QLearningConfig
 from rl_training.config.base import ReplayConfig
 from rl_training.config.train_config import TrainConfig
@@ -30,6 +31,8 @@ from rl_training.envs.spaces import Spaces
 
 Config = TypeVar("Config", bound=ReplayConfig)
 QConfig = TypeVar("QConfig", bound=QLearningConfig)
+ActorConfig = TypeVar("ActorConfig", bound=ActorCriticConfig)
+NoisyConfig = TypeVar("NoisyConfig", bound=DeterministicActorConfig)
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -87,7 +90,7 @@ class QLearner(ReplayLearner[QConfig]):
         return result
 
 
-class ActorCriticLearner(ReplayLearner[Config], Generic[Config, Model]):
+class ActorCriticLearner(ReplayLearner[ActorConfig], Generic[ActorConfig, Model]):
     """A model with a `policy_network`; its other parameters are the critic's. Each half has an optimizer.
 
     Among the settings are `actor_learning_rate` and `critic_learning_rate`.
@@ -97,14 +100,13 @@ class ActorCriticLearner(ReplayLearner[Config], Generic[Config, Model]):
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
-        settings: Any = self.config
         self.model = self.build(self.make_model)
         self.target: TargetNetwork[Model] = TargetNetwork(self.model)
         named = list(self.model.named_parameters())
         actor = [parameter for name, parameter in named if name.startswith("policy_network.")]
         critic = [parameter for name, parameter in named if not name.startswith("policy_network.")]
-        self.actor_optimizer: Optimizer = self.add_optimizer(actor, settings.actor_learning_rate)
-        self.critic_optimizer: Optimizer = self.add_optimizer(critic, settings.critic_learning_rate)
+        self.actor_optimizer: Optimizer = self.add_optimizer(actor, self.config.actor_learning_rate)
+        self.critic_optimizer: Optimizer = self.add_optimizer(critic, self.config.critic_learning_rate)
 
     @abstractmethod
     def make_model(self) -> Model:
@@ -115,13 +117,12 @@ class ActorCriticLearner(ReplayLearner[Config], Generic[Config, Model]):
         return {"actor_grad_norm": self.actor_optimizer.step(loss), "actor_loss": loss.detach()}
 
 
-class NoisyActorCritic(ActorCriticLearner[Config, Model]):
+class NoisyActorCritic(ActorCriticLearner[NoisyConfig, Model]):
     """A deterministic actor that explores by noise on its actions: `noise_type` and `exploration_noise`."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
-        settings: Any = self.config
-        self.noise = make_action_noise(settings.noise_type, settings.exploration_noise)
+        self.noise = make_action_noise(self.config.noise_type, self.config.exploration_noise)
 
     def act(
         self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None

@@ -17,12 +17,12 @@ Network = TypeVar("Network", bound=nn.Module)
 class TargetNetwork(Generic[Network]):
     """A frozen copy of an online network: `follow` moves it softly, `copy_every` replaces it now and then.
 
-    `copies` counts the full copies. Its learner stores it as the part `target_copies`, beside the network.
+    With `copied`, `copies` counts the full copies. The learner saves it beside the network.
     """
 
-    def __init__(self, online: Network):
+    def __init__(self, online: Network, *, copied: bool = False):
         self.module: Network = copy.deepcopy(online).requires_grad_(False)
-        self.copies = Counter()
+        self.copies = Counter() if copied else None
         self._parameters: list[Tensor] = list(self.module.parameters())
         self._online_parameters: list[Tensor] = list(online.parameters())
         # Observation statistics describe the data and are not learned: both networks use the same ones.
@@ -40,6 +40,7 @@ class TargetNetwork(Generic[Network]):
 
         The period may also be an earlier one: a new run that starts from a saved agent counts from 0 again.
         """
+        assert self.copies is not None, "only a target with `copied` counts its copies"
         due = env_steps // every
         if due != self.copies.value:
             self.copies.value = due
