@@ -119,7 +119,7 @@ def refuse_to_lose_seeds(manifest: Manifest, table: Sequence[Line], page: Path) 
         if seeds > new_seeds.get(name, 0) and name in presets and same_settings(settings, presets[name]):
             raise ConfigError(
                 f"--write {page.parent}: {page.name} already has {seeds_text(seeds)} of {name}, this table only "
-                f"{new_seeds.get(name, 0)}; write to another folder, or move that page away"
+                f"{new_seeds.get(name, 0)}; write to another directory, or move that page away"
             )
 
 
