@@ -95,7 +95,7 @@ def test_a_disk_that_stays_broken_keeps_the_last_checkpoint(name: str, tmp_path:
                 resume(run, show=False)
                 assert_same_run(run, drill.whole)
             done += 1
-    record_figure(3, f"{name}: runs whose disk never came back, previous checkpoint intact", done, ">= 20")
+    record_figure(3, f"{name}: runs on a disk that never recovers, previous checkpoint intact", done, ">= 20")
 
 
 REAL_TROUBLE = """

@@ -57,4 +57,4 @@ def test_looking_takes_less_than_a_percent(name: str) -> None:
 
         looking = vector_steps * cost_of(look)
         looking += (loop.learner.updates - updates) * cost_of(lambda: check_update(result, None, loop.learner))
-    record_figure(7, f"{name}: share of looking for NaN and infinity", 100 * looking / spent, "<= 1 %")
+    record_figure(7, f"{name}: share of time spent on NaN and infinity checks", 100 * looking / spent, "<= 1 %")

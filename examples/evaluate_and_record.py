@@ -2,7 +2,7 @@
 
 Run it with: python examples/evaluate_and_record.py
 
-The GIF needs the extra `video`: pip install "rl_training[video]"
+The GIF needs the extra `video` (from a checkout: pip install -e ".[video]").
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """PPO on Breakout from pixels: a run of about a minute that exercises every part, or the whole preset with --full.
 
-Needs the extra: pip install "rl_training[atari]". The short run learns nothing yet and cuts its games short.
+Needs the extra `atari` (from a checkout: pip install -e ".[atari]").
+The short run learns nothing yet and cuts its games short.
 """
 
 from reference_run import main

@@ -1,9 +1,9 @@
-"""Draw the rooms of the package and their imports as docs/images/architecture.svg.
+"""Draw the packages of rl_training and their imports as docs/images/architecture.svg.
 
     python scripts/draw_architecture.py          # write the picture
     python scripts/draw_architecture.py --check  # exit with 1 if the committed picture is out of date
 
-Rooms and layers come from tests/support/house.py, which the architecture test uses too. Imports come from the source.
+Packages and layers come from tests/support/house.py, which the architecture test uses too. Imports come from the code.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def render() -> str:
     """The whole picture as text."""
     body, y = [], float(MARGIN)
     head = [
-        ("rl_training: the rooms of the package", TITLE_SIZE + 3, DARK, ' font-weight="bold"'),
-        ("A room imports rooms below it, or beside it without a cycle. Every room may import layer 0.", 13, SOFT, ""),
+        ("rl_training: packages and layers", TITLE_SIZE + 3, DARK, ' font-weight="bold"'),
+        ("A package imports those below it, or beside it without a cycle. All may import layer 0.", 13, SOFT, ""),
     ]
     for text, size, color, extra in head:
         y += size
@@ -136,7 +136,7 @@ def render() -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y:g}" role="img" {font}>',
-            "<title>The rooms of rl_training in layers, with what they hold and what they import</title>",
+            "<title>The packages of rl_training in layers, with what they hold and what they import</title>",
             f'<rect width="{WIDTH}" height="{y:g}" rx="10" fill="{BACKGROUND}"/>',
             *body,
             "</svg>",

@@ -200,6 +200,13 @@ def child_cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
+@pytest.mark.parametrize("command", [[], ["train"], ["zoo"], ["zoo", "table"], ["list", "runs"]], ids=" ".join)
+def test_help_shows_flags_without_a_type(command: list[str]) -> None:
+    helped = call(*command, "--help")
+    assert helped.code == 0 and "Show this message" in helped.out
+    assert "bool" not in helped.out.lower()
+
+
 def test_help_and_version_are_fast() -> None:
     before = child_cpu_seconds()
     process = start_process("--help")

@@ -201,7 +201,7 @@ def test_env_can_be_a_vector_env_which_stays_open(algorithm: str, mode: Autorese
 
     blind = managed(algorithm, tmp_path, envs).learn(show=False)
     assert blind.result.evaluation is None
-    with pytest.raises(EnvError, match="pass env="):
+    with pytest.raises(EnvError, match="pass env=, or eval_env= to evaluate"):
         blind.evaluate(1)
     envs.close()
 
@@ -264,9 +264,9 @@ def test_settings_go_by_bare_name_and_win_over_the_preset() -> None:
         ({"env": "CartPole-v1", "gamma": 1.5}, r"algo_kwargs\.gamma: 1\.5 is not valid"),
         ({"env": "CartPole-v1", "algo": "dqn"}, "algo: not a setting here, PPO is ppo"),
         ({"env": "CartPole-v1", "env_id": "Acrobot-v1"}, "env_id: not a setting here"),
-        ({"preset": "dqn/cartpole"}, "preset: it is for dqn, use DQN"),
+        ({"preset": "dqn/cartpole"}, "preset: dqn/cartpole is a preset of dqn; use DQN"),
         ({"preset": "ppo/cartpol"}, "did you mean ppo/cartpole"),
-        ({}, r"env: missing, such as PPO\('CartPole-v1'\)"),
+        ({}, r"env: missing; pass one, for example PPO\('CartPole-v1'\)"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(arguments: dict[str, Any], message: str) -> None:
@@ -286,6 +286,16 @@ def test_bad_settings_are_refused_in_one_line(arguments: dict[str, Any], message
 def test_env_that_cannot_be_made_is_refused_by_the_constructor(env: Any, message: str) -> None:
     with pytest.raises(EnvError, match=message):
         rl_training.PPO(env)
+
+
+def test_an_environment_object_is_refused_with_what_to_pass_instead() -> None:
+    env = gym.make("CartPole-v1")
+    way_out = "pass its id ('CartPole-v1') or a function that makes it (lambda: gym.make('CartPole-v1'))"
+    with pytest.raises(EnvError) as caught:
+        rl_training.PPO(env)  # type: ignore[arg-type]
+    assert str(caught.value) == f"env: got an environment object; {way_out}"
+    with pytest.raises(EnvError, match="pass its class CartPoleEnv, or a function that makes it"):
+        rl_training.PPO(type(env.unwrapped)())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("steps", [0, -5])

@@ -129,7 +129,7 @@ def test_rows_are_chosen_by_name_algorithm_or_env_and_long_ones_only_when_named(
         ({"bar": None}, "needs both floor and bar"),
         ({"must_stay_below": 150}, "needs either floor and bar, or must_stay_below"),
         ({"protocol": "guess"}, "protocol 'guess' is not defined, protocols has exact"),
-        ({"source": ""}, "source: '' is not valid, expected text not empty"),
+        ({"source": ""}, "source: '' is not valid, expected non-empty text"),
         ({"reference": "good"}, "reference: 'good' is not valid, expected number or null"),
     ],
 )
@@ -146,7 +146,7 @@ def test_a_bad_row_is_one_line_before_anything_runs(changes: dict[str, Any], mes
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ({"title": "x", "protocols": {}, "rows": []}, r"rows: \[\] is not valid, expected list not empty \("),
+        ({"title": "x", "protocols": {}, "rows": []}, r"rows: \[\] is not valid, expected non-empty list \("),
         ({"title": "x", "protocols": {}}, "rows: missing"),
         ({"title": "x", "protocols": {}, "rows": [3]}, "row 1: 3 is not a mapping"),
         (

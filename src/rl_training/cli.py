@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from rl_training._version import __version__
 from rl_training.command_line.check import check
@@ -40,7 +40,25 @@ COMMANDS: dict[str, Callable[..., None]] = {
 GROUPS = {"list": lists, "zoo": zoo}
 
 
-class ExitCodeGroup(TyperGroup):
+def _without_flag_types(parameters: list[Any]) -> list[Any]:
+    """Keep `<bool>` out of the help: a flag takes no value."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
+
+
+class Command(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_flag_types(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_flag_types(super().get_params(ctx))
+
+
+class ExitCodeGroup(Group):
     """Turns an expected error into one line on stderr and its exit code; a bug keeps its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -63,9 +81,11 @@ def make_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     for name, command in COMMANDS.items():
-        app.command(name)(command)
+        app.command(name, cls=Command)(command)
     for name, group in GROUPS.items():
-        app.add_typer(group, name=name)
+        for command_info in group.registered_commands:
+            command_info.cls = Command
+        app.add_typer(group, name=name, cls=Group)
     return app
 
 

@@ -10,6 +10,11 @@ EXIT_RESUMABLE = 75  # stopped by a signal and saved: `rl-training resume` conti
 EXIT_INTERRUPTED = 130  # Ctrl-C outside training, or a second signal during it
 
 
+def install_hint(extra: str) -> str:
+    """How to install an optional dependency, for the end of an error message."""
+    return f'install the extra `{extra}` (from a checkout: pip install -e ".[{extra}]")'
+
+
 class RLTrainingError(Exception):
     """Base class of all expected errors; the command line exits with `exit_code`."""
 

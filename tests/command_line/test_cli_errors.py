@@ -76,9 +76,9 @@ def test_missing_extras_are_named(trained: Trainer, tmp_path: Path, monkeypatch:
     config = write_config(tmp_path / "tiny.yaml", tiny_config("dqn"))
     train = ["train", config, "--output-dir", tmp_path / "runs", "--quiet", "--set"]
     cases = [
-        ([*train, "env_id=ALE/Pong-v5"], 3, "rl_training[atari]"),
-        ([*train, "tensorboard=true"], 2, "rl_training[tensorboard]"),
-        (["play", "latest", "--output-dir", runs, "--mp4", tmp_path / "a.mp4"], 2, "rl_training[video]"),
+        ([*train, "env_id=ALE/Pong-v5"], 3, "install the extra `atari`"),
+        ([*train, "tensorboard=true"], 2, "install the extra `tensorboard`"),
+        (["play", "latest", "--output-dir", runs, "--mp4", tmp_path / "a.mp4"], 2, "install the extra `video`"),
     ]
     for arguments, code, extra in cases:
         outcome = call(*arguments)

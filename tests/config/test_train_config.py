@@ -161,7 +161,7 @@ def test_an_unknown_key_without_a_close_match_gets_the_list_of_its_section():
 
 def test_several_errors_are_counted_by_key():
     message = refused({**BASE, "seed": -1, "threads": "many", "algo_kwargs": {"gamma": 3}})
-    assert message.startswith("seed: -1") and message.endswith("(and 2 more)")
+    assert message.startswith("seed: -1") and message.endswith("(and 2 more errors)")
 
 
 def test_values_and_keys_from_outside_are_shortened_and_cleaned():

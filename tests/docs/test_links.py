@@ -1,4 +1,4 @@
-"""Links and pictures of the README and the docs point to files and headings that exist."""
+"""Links and pictures of the README, the examples and the docs point to files and headings that exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [README, ROOT / "examples" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MOST_README_LINES = 130
 
 FENCES = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)

@@ -151,7 +151,9 @@ def test_extras_that_are_named_exist() -> None:
     assert set(installed) <= set(extras())
     documents = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "src").rglob("*.py")]
     for path in documents:
-        for names in re.findall(r"rl_training\[([a-z,0-9]+)\]", path.read_text(encoding="utf-8")):
+        text = path.read_text(encoding="utf-8")
+        named = re.findall(r"(?:rl_training|\"\.)\[([a-z,0-9]+)\]", text) + re.findall(r"install_hint\('(\w+)'\)", text)
+        for names in named:
             assert set(names.split(",")) <= set(extras()), path
 
 

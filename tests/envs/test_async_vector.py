@@ -162,7 +162,7 @@ def test_the_budget_of_a_run_counts_all_envs_and_that_of_an_env_forgets(
     envs = faulty("raise", tmp_path, times=None, num_envs=2, fail_at=1)
     envs._next_seed = lambda index: 31
     envs.reset(seed=20)
-    with pytest.raises(EnvFailed, match="it was already replaced 5 times in this run, with all envs"):
+    with pytest.raises(EnvFailed, match="the run has reached its limit of 5 environment replacements"):
         for _ in range(10):
             envs.step(np.array([0, 2]))
     envs.close()

@@ -340,6 +340,8 @@ def test_a_crash_file_of_later_episodes_restores_the_generator(tmp_path: Path) -
         with pytest.raises(EnvFailed) as again:
             reproduce(path, env=Loaded)
         assert str(caught.value.__cause__) == str(again.value.__cause__)
+        # Both lines name the step of the episode, not the number of the action in the file.
+        assert again.value.failure.episode_step == failure.episode_step < envs._history.time
 
 
 def test_the_history_is_bounded_and_says_when_it_is_too_short() -> None:

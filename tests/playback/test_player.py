@@ -191,7 +191,7 @@ def test_missing_drawing_library_is_named(agent: Agent, tmp_path: Path) -> None:
         def render(self) -> Any:
             raise gym.error.DependencyNotInstalled("pygame is not installed")
 
-    with pytest.raises(EnvError, match=r'pip install "rl_training\[video\]"'):
+    with pytest.raises(EnvError, match=r"install the extra `video`"):
         record_episode(agent, tmp_path / "a.gif", env=Undrawable)
 
 

@@ -53,6 +53,7 @@ def test_a_damaged_file_is_named_and_the_loader_falls_back(tmp_path: Path, name:
     fallback = latest_checkpoint(tmp_path)
     assert fallback.env_steps == 10
     assert len(fallback.skipped) == 1 and str(newest) in fallback.skipped[0]
+    assert "use another checkpoint" not in fallback.skipped[0], "another one is used already"
 
 
 def test_every_single_bit_of_a_manifest_matters(tmp_path: Path) -> None:

@@ -257,16 +257,16 @@ class ManagedAlgorithm:
             if name in settings:
                 raise ConfigError(f"{name}: not a setting here, {instead}", key=name)
         if env is None and preset is None:
-            raise ConfigError(f"env: missing, such as {type(self).__name__}('CartPole-v1')", key="env_id")
+            raise ConfigError(f"env: missing; pass one, for example {type(self).__name__}('CartPole-v1')", key="env_id")
         if env is not None:
             settings = {"env_id": env_name(env), **settings}
         if isinstance(env, VectorEnv):
             settings.setdefault("num_envs", env.num_envs)
         config = load_config({"algo": self.algorithm} if preset is None else preset, settings)
         if config.algo != self.algorithm:
-            raise ConfigError(
-                f"preset: it is for {config.algo}, use {get_algorithm(config.algo).class_name}", key="algo"
-            )
+            name = str(preset) if isinstance(preset, (str, Path)) else "it"
+            right = get_algorithm(config.algo).class_name
+            raise ConfigError(f"preset: {name} is a preset of {config.algo}; use {right}", key="algo")
         return config
 
     def _single_env(self) -> str | EnvMaker | None:

@@ -20,18 +20,18 @@ def check(
         float, typer.Option("--budget-fraction", metavar="FRACTION", help="Stop after this fraction of the steps.")
     ] = 1.0,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Seed of the run (default: a seed not used for the band).")
+        int | None, typer.Option("--seed", min=0, help="Random seed (default: a seed not used for the band).")
     ] = None,
     band: Annotated[
         Path | None, typer.Option("--band", help="Band file to use instead of the packaged one.", show_default=False)
     ] = None,
-    output_dir: Annotated[Path, typer.Option("--output-dir", help="Folder for the new run directory.")] = RUNS,
+    output_dir: Annotated[Path, typer.Option("--output-dir", help="Directory for the new run directory.")] = RUNS,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Train a preset and compare its learning curve with the stored band.
+    """Train a preset and compare its learning curve with its band.
 
-    Exits with code 1 if the curve leaves the band.
+    A band is the range of past learning curves. Exits with code 1 if the curve leaves it.
     """
     check_fraction(budget_fraction)
 

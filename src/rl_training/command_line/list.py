@@ -77,7 +77,7 @@ def settings(
     algo: Annotated[str, typer.Argument(metavar="ALGORITHM", help="Algorithm name such as ppo.", show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """List every setting of an algorithm with its type, default and meaning."""
+    """List all settings for a run with this algorithm."""
     from rl_training.config.algorithm_table import get_algorithm
     from rl_training.config.loading import describe_config
 

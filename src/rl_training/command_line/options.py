@@ -25,25 +25,22 @@ class Which(str, Enum):
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="TARGET", help="Run name, run directory, checkpoint, or the word latest or best.", show_default=False
+        metavar="TARGET", help="Run name, run directory, checkpoint, or `latest` / `best`.", show_default=False
     ),
 ]
 Config = Annotated[
     str | None,
     typer.Argument(metavar="CONFIG", help="Preset name such as ppo/cartpole, or a YAML file.", show_default=False),
 ]
-OutputDir = Annotated[Path, typer.Option("--output-dir", help="Folder that contains the runs.")]
+OutputDir = Annotated[Path, typer.Option("--output-dir", help="Directory that contains the runs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Hide the progress display.")]
 Episodes = Annotated[int, typer.Option("--episodes", min=1, help="Number of episodes.")]
 EvalSeed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the first episode; episode i uses seed + i.")]
 Stochastic = Annotated[bool, typer.Option("--stochastic", help="Sample actions instead of acting greedily.")]
 Checkpoint = Annotated[
-    Which | None, typer.Option("--checkpoint", help="Checkpoint to use (default: latest).", show_default=False)
-]
-TotalTimesteps = Annotated[
-    int | None,
-    typer.Option("--total-timesteps", help="Total environment steps of the run.", show_default=False),
+    Which | None,
+    typer.Option("--checkpoint", help="Which checkpoint to use: the newest (default) or the best.", show_default=False),
 ]
 
 

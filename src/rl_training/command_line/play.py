@@ -40,7 +40,7 @@ def play(
 ) -> None:
     """Watch an agent in a window, or record a GIF or MP4.
 
-    Without a display, or with --fps alone, a GIF is recorded in the run directory.
+    Records a GIF in the run directory if there is no display, or if only --fps is given.
     """
     if gif is not None and mp4 is not None:
         raise ConfigError("--gif, --mp4: pass only one of them")

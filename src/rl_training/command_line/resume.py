@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from rl_training.command_line import output
-from rl_training.command_line.options import RUNS, Json, OutputDir, Quiet, Target, TotalTimesteps, find_checkpoint
+from rl_training.command_line.options import RUNS, Json, OutputDir, Quiet, Target, find_checkpoint
 
 
 def resume(
     target: Target,
-    total_timesteps: TotalTimesteps = None,
+    total_timesteps: Annotated[
+        int | None,
+        typer.Option("--total-timesteps", help="New total, including the steps already done.", show_default=False),
+    ] = None,
     output_dir: OutputDir = RUNS,
     quiet: Quiet = False,
     as_json: Json = False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_training.command_line import output
-from rl_training.command_line.options import Config, Json, Quiet, TotalTimesteps
+from rl_training.command_line.options import Config, Json, Quiet
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,14 +26,17 @@ def train(
             "--set", metavar="KEY=VALUE", help="Override a setting, such as gamma=0.9. Repeatable.", show_default=False
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the run.", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Random seed.", show_default=False)] = None,
     seeds: Annotated[
         str | None, typer.Option("--seeds", metavar="0,1,2", help="Train one run per seed.", show_default=False)
     ] = None,
     output_dir: Annotated[
-        str | None, typer.Option("--output-dir", help="Folder for new run directories.", show_default=False)
+        str | None, typer.Option("--output-dir", help="Directory for new run directories.", show_default=False)
     ] = None,
-    total_timesteps: TotalTimesteps = None,
+    total_timesteps: Annotated[
+        int | None,
+        typer.Option("--total-timesteps", help="Total environment steps of the run.", show_default=False),
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:

@@ -146,7 +146,8 @@ def table_zoo(
     long: Annotated[bool, typer.Option("--long/--no-long", help="Include rows that take hours.")] = True,
     output_dir: RunsDir = RUNS,
     write: Annotated[
-        Path | None, typer.Option("--write", metavar="DIR", help="Write Markdown, CSV, JSON and plots to this folder.")
+        Path | None,
+        typer.Option("--write", metavar="DIR", help="Write Markdown, CSV, JSON and plots to this directory."),
     ] = None,
     results_folder: ResultsFolder = None,
     as_json: Json = False,
@@ -172,7 +173,7 @@ def table_zoo(
 @zoo.command("bands")
 def bands_zoo(
     manifest: ManifestName,
-    write: Annotated[Path, typer.Option("--write", metavar="DIR", help="Folder for the <algo>/<env>.json files.")],
+    write: Annotated[Path, typer.Option("--write", metavar="DIR", help="Directory for the <algo>/<env>.json files.")],
     seeds: Seeds = 5,
     only: Only = None,
     budget_fraction: Fraction = 1.0,
@@ -180,9 +181,9 @@ def bands_zoo(
     results_folder: ResultsFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Make the bands that `rl-training check` uses.
+    """Build the reference bands that `rl-training check` uses.
 
-    A band needs all seeds of its row. Bands of outdated settings are removed.
+    A band needs all seeds of its row. Outdated bands are removed.
     """
     _, entries = select_rows(manifest, only, True, budget_fraction)
     check_results_folder(results_folder)

@@ -25,15 +25,15 @@ Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds per 
 Only = Annotated[
     list[str] | None,
     typer.Option(
-        "--only", metavar="NAME", help="Only this row, algorithm or environment. Repeatable.", show_default=False
+        "--only", metavar="NAME", help="Restrict to one row, algorithm or environment. Repeatable.", show_default=False
     ),
 ]
 Long = Annotated[bool, typer.Option("--long", help="Include rows that take hours.")]
 Fraction = Annotated[
     float,
-    typer.Option("--budget-fraction", metavar="FRACTION", help="Only the first fraction of each budget."),
+    typer.Option("--budget-fraction", metavar="FRACTION", help="Only the first part of each budget."),
 ]
-RunsDir = Annotated[Path, typer.Option("--output-dir", help="Folder that contains the runs.")]
+RunsDir = Annotated[Path, typer.Option("--output-dir", help="Directory that contains the runs.")]
 ResultsFolder = Annotated[
     Path | None,
     typer.Option(
@@ -63,4 +63,4 @@ def select_rows(
 
 def check_results_folder(folder: Path | None) -> None:
     if folder is not None and not folder.is_dir():
-        raise ConfigError(f"--results {folder}: no such folder; `zoo table --write DIR` creates DIR/results")
+        raise ConfigError(f"--results {folder}: no such directory; `zoo table --write DIR` creates DIR/results")

@@ -219,9 +219,7 @@ class ReplayConfig(AlgorithmConfig):
     buffer_size: int = Field(1_000_000, ge=1, description="Capacity of the replay buffer, in transitions.")
     batch_size: BatchSize = 256
     learning_starts: int = Field(100, ge=0, description="Environment steps with random actions before learning starts.")
-    warm_up_repeat: int = Field(
-        1, ge=1, description="Steps for which each random action before `learning_starts` is repeated."
-    )
+    warm_up_repeat: int = Field(1, ge=1, description="How many steps to repeat each random warm-up action.")
     train_frequency: TrainFrequency = 1
     gradient_steps: Literal[-1] | PositiveInteger = Field(
         1, description="Gradient steps per round; -1 means one per environment step since the last round."

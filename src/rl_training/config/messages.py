@@ -64,14 +64,21 @@ def _describe(annotation: Any, metadata: tuple[Any, ...]) -> str:
     if origin is tuple:
         return f"list of {_describe(arguments[0], ())}".replace("integer", "integers")
     if origin is list:
-        return "list" + _bounds(metadata)
+        return _bounded("list", metadata)
     if origin is dict:
         return "mapping of names to plain values"
     if annotation is Schedule:
         return f"number{_bounds(metadata)} or {{start, end, over}}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "mapping"
-    return NOUNS.get(annotation, str(annotation)) + _bounds(metadata)
+    return _bounded(NOUNS.get(annotation, str(annotation)), metadata)
+
+
+def _bounded(noun: str, metadata: tuple[Any, ...]) -> str:
+    lengths = [item.min_length for item in metadata if getattr(item, "min_length", None)]
+    if lengths:
+        noun = f"non-empty {noun}" if lengths == [1] else f"{noun} with at least {lengths[0]} items"
+    return noun + _bounds(metadata)
 
 
 def _bounds(metadata: tuple[Any, ...]) -> str:
@@ -82,8 +89,6 @@ def _bounds(metadata: tuple[Any, ...]) -> str:
         for name, sign in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<=")):
             if getattr(item, name, None) is not None:
                 words.append(f"{sign} {getattr(item, name)}")
-        if getattr(item, "min_length", None):
-            words.append("not empty")
         if getattr(item, "pattern", None):
             words.append("of 1 to 64 letters, digits, '.', '_' or '-', not starting with '.' or '-'")
     return " " + " and ".join(words) if words else ""
@@ -150,7 +155,8 @@ def as_config_error(error: ValidationError, root: type[BaseModel], algo: Any) ->
             expected = f"expected {describe_field(field)}{_explained(field)}"
             problems[key] = f"{key}: {problem}, {expected}{_memory_elsewhere(item['input'], algo)}"
     key, line = next(iter(problems.items()))
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    others = len(problems) - 1
+    more = f" (and {others} more error{'s' * (others > 1)})" if others else ""
     return ConfigError(line + more, key=key)
 
 

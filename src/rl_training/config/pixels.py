@@ -25,7 +25,7 @@ class AtariOptions(StrictModel):
     )
     frame_skip: int = Field(4, ge=1, description="Emulator frames per environment step.")
     stack: int = Field(4, ge=1, description="Number of recent frames in one observation.")
-    noop_max: int = Field(30, ge=0, description="Idle frames at the start of a game: a random number below this.")
+    noop_max: int = Field(30, ge=0, description="Upper limit on random no-op frames at the start of a game.")
     fire_reset: bool = Field(True, description="Press FIRE at the start of a game, if the game has that action.")
     episodic_life: bool = Field(False, description="End the episode when a life is lost, in training only.")
     full_action_space: bool = Field(False, description="Offer all 18 actions instead of only those that the game uses.")

@@ -84,11 +84,11 @@ class TrainConfig(StrictModel):
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$",
         description="Name of the run directory; null generates one.",
     )
-    log_every: int = Field(1000, ge=1, description="Environment steps between two lines of metrics.")
+    log_every: int = Field(1000, ge=1, description="Environment steps between metric lines.")
     eval_every: int = Field(0, ge=0, description="Environment steps between evaluations; 0 evaluates only at the end.")
     eval_episodes: int = Field(10, ge=1, description="Episodes per evaluation.")
     checkpoint_every: int = Field(
-        0, ge=0, description="Environment steps between checkpoints; 0 saves only at the end."
+        0, ge=0, description="Environment steps between checkpoints. 0 saves only at the start and at the end."
     )
     keep_checkpoints: int = Field(2, ge=1, description="Number of recent checkpoints to keep.")
     tensorboard: bool = Field(False, description="Also write TensorBoard event files.")

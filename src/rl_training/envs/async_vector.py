@@ -247,10 +247,11 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
         mine = self._failed_at[failure.env_index]
         recent = sum(now - then < WITHIN_SECONDS for then in mine)
         if recent >= RESTARTS_PER_ENV or len(self.failures) >= RESTARTS_PER_RUN:
-            whose = f"{recent} times within {WITHIN_SECONDS / 60:.0f} minutes"
-            if recent < RESTARTS_PER_ENV:
-                whose = f"{len(self.failures)} times in this run, with all envs"
-            raise EnvFailed(replace(failure, remark=f"; it was already replaced {whose}, which is the limit"))
+            limit = f"the run has reached its limit of {RESTARTS_PER_RUN} environment replacements"
+            if recent >= RESTARTS_PER_ENV:
+                minutes = f"{WITHIN_SECONDS / 60:.0f} minutes"
+                limit = f"it was already replaced {recent} times within {minutes}, which is the limit"
+            raise EnvFailed(replace(failure, remark=f"; {limit}"))
         mine.append(now)
         self.failures.append(failure)
 

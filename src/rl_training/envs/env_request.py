@@ -84,12 +84,22 @@ class EnvRequest:
         if self.spec is not None:
             # The checker would stay as an extra layer on every step; observations are checked when they are encoded.
             return gym.make(self.spec, disable_env_checker=True, **self.kwargs)
+        if isinstance(self.target, gym.Env):
+            raise EnvError(_refused(self.target))
         if not callable(self.target):
             raise TypeError(f"give an env id or a callable that makes the env, not {type(self.target).__name__}")
         env = self.target(**self.kwargs)
         if not isinstance(env, gym.Env):
             raise TypeError(f"the callable returned {type(env).__name__}, not a gymnasium.Env")
         return env
+
+
+def _refused(env: gym.Env[Any, Any]) -> str:
+    """One environment object cannot make the copies that training and evaluation need."""
+    what = "env: got an environment object; pass"
+    if env.spec is None:
+        return f"{what} its class {type(env.unwrapped).__name__}, or a function that makes it"
+    return f"{what} its id ({env.spec.id!r}) or a function that makes it (lambda: gym.make({env.spec.id!r}))"
 
 
 def name_of(target: Any) -> str:

@@ -8,7 +8,7 @@ import importlib
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from rl_training.errors import EnvError
+from rl_training.errors import EnvError, install_hint
 from rl_training.text import describe_error
 
 
@@ -31,17 +31,13 @@ def find_spec(env_id: str) -> EnvSpec:
     raise EnvError(f"env {env_id!r} is not registered: {hint}")
 
 
-def install_hint(extra: str) -> str:
-    return f'pip install "rl_training[{extra}]"'
-
-
 def _import_for(env_id: str, module: str) -> None:
     try:
         importlib.import_module(module)
     except Exception as error:
         raise EnvError(
             f"env {env_id!r}: importing {module!r} failed with {describe_error(error, 1000)}: "
-            "fix it, install it, or add its folder to PYTHONPATH"
+            "fix it, install it, or add its directory to PYTHONPATH"
         ) from error
 
 

@@ -17,9 +17,9 @@ from rl_training.envs.async_vector import DEFAULT_TIMEOUT, AsyncVector
 from rl_training.envs.backends import BackendRefused, known_autoreset_mode, make_vector
 from rl_training.envs.batched_classic import BatchedVector
 from rl_training.envs.env_request import EnvRequest, name_of
-from rl_training.envs.env_specs import find_spec, install_hint
+from rl_training.envs.env_specs import find_spec
 from rl_training.envs.env_types import BackendName, EnvMaker, EnvSource
-from rl_training.errors import ConfigError, EnvError
+from rl_training.errors import ConfigError, EnvError, install_hint
 from rl_training.text import describe_error
 
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco", "ale_py": "atari"}

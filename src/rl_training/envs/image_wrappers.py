@@ -9,11 +9,10 @@ import numpy as np
 from gymnasium import wrappers
 
 from rl_training.config.pixels import ImageOptions
-from rl_training.errors import EnvError
+from rl_training.errors import EnvError, install_hint
 from rl_training.text import one_line
 
 MOST_CHANNELS = 4
-INSTALL = 'pip install "rl_training[atari]"'
 
 
 def image_env(env: gym.Env[Any, Any], options: ImageOptions) -> gym.Env[Any, Any]:
@@ -35,7 +34,7 @@ def image_env(env: gym.Env[Any, Any], options: ImageOptions) -> gym.Env[Any, Any
         try:
             env = wrappers.ResizeObservation(env, options.height_and_width)
         except gym.error.DependencyNotInstalled:
-            raise EnvError(f"env_kwargs.image.resize needs OpenCV: {INSTALL}") from None
+            raise EnvError(f"env_kwargs.image.resize needs OpenCV: {install_hint('atari')}") from None
     if options.channel_first:
         height, width, channels = env.observation_space.shape or ()
         env = _reshaped(env, (channels, height, width), lambda image: np.moveaxis(image, -1, 0))

@@ -59,7 +59,7 @@ def reproduce(path: str | Path, env: Callable[..., gym.Env[Any, Any]] | None = N
     if env is None:
         require_env(crash.env_id)
     replayed = make_env(env or crash.env_id, {} if env is not None else crash.env_kwargs)
-    call, number, action = "reset", 0, None
+    call, number, episode_step, action = "reset", 0, 0, None
     try:
         runner = EnvRunner(replayed)
         runner.reset(crash.seed)
@@ -68,15 +68,17 @@ def reproduce(path: str | Path, env: Callable[..., gym.Env[Any, Any]] | None = N
             runner.reset()
         call = "step"
         for recorded in crash.actions:
-            number += 1
+            number, episode_step = number + 1, episode_step + 1
             action = np.asarray(recorded, replayed.action_space.dtype)[()]
-            runner.step(action)
+            *_, final = runner.step(action)
+            if final is not None:  # the runner has reset the environment
+                episode_step = 0
     except (Exception, SystemExit) as error:
         failure = EnvFailure(
             reason_of(error),
             call,
             seed=crash.seed,
-            episode_step=number,
+            episode_step=episode_step,
             last_action=None if action is None else np.asarray(action).tolist(),
             trace=trace_of(error),
             remark=f" (action {number} of {len(crash.actions)} in the file)" if number else "",

@@ -15,7 +15,7 @@ import numpy as np
 
 from rl_training.envs.env_runner import WatchedEnv
 from rl_training.envs.env_types import EnvMaker
-from rl_training.errors import ConfigError, EnvError
+from rl_training.errors import ConfigError, EnvError, install_hint
 from rl_training.playback.video import open_writer
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.auto_settings import limited_threads
@@ -140,7 +140,7 @@ def _missing_renderer_named(env: gym.Env[Any, Any]) -> Iterator[None]:
     except gym.error.DependencyNotInstalled as error:
         name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
         reason = one_line(error)
-        raise EnvError(f'{name} cannot be drawn ({reason}): pip install "rl_training[video]"') from None
+        raise EnvError(f"{name} cannot be drawn ({reason}): {install_hint('video')}") from None
 
 
 def _picture(env: gym.Env[Any, Any]) -> np.ndarray:

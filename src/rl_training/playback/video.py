@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, install_hint
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -138,7 +138,7 @@ class Mp4Writer(Writer):
             import imageio_ffmpeg
         except ImportError:
             raise ConfigError(
-                f'{path.suffix[1:]}: imageio-ffmpeg is not installed; pip install "rl_training[video]" or write a .gif'
+                f"{path.suffix[1:]}: imageio-ffmpeg is not installed; {install_hint('video')} or write a .gif"
             ) from None
         self._ffmpeg = imageio_ffmpeg
         self._process: Any = None
@@ -169,7 +169,7 @@ def _import_pillow() -> Any:
     try:
         import PIL.Image
     except ImportError:
-        raise ConfigError('gif: pillow is not installed; pip install "rl_training[video]"') from None
+        raise ConfigError(f"gif: pillow is not installed; {install_hint('video')}") from None
     return PIL.Image
 
 

@@ -33,7 +33,8 @@ def require_env(env_id: str) -> None:
     if env_id.startswith(CALLABLE_PREFIX):
         name = env_id.removeprefix(CALLABLE_PREFIX)
         raise EnvError(
-            f"the environment is the Python object {name}, which its name cannot rebuild: use Python and pass env="
+            f"the environment is the Python object {name}, which its name cannot rebuild: use Python and pass env=, "
+            "or eval_env= to evaluate an agent that trains on a VectorEnv"
         )
 
 

@@ -25,6 +25,7 @@ from rl_training.storage.checkpoints import (
     resolve_checkpoint,
     verify_checkpoint,
 )
+from rl_training.storage.durable_files import USE_ANOTHER
 from rl_training.storage.run_directory import create_run_directory, open_run_directory
 
 __all__ = ["Callback", "TrainResult", "agent_of", "evaluate_checkpoint", "predict", "resume", "train"]
@@ -115,7 +116,7 @@ def _damaged_after(checkpoint: Checkpoint) -> list[str]:
     """The problems of newer checkpoints of the same run: they are set aside, so the user must know."""
     paths = list_checkpoints(checkpoint.path.parent.parent, "resume")
     newer = [path for path in paths if checkpoint_steps(path) > checkpoint.env_steps]
-    return [problems[0] for path in newer if (problems := verify_checkpoint(path))]
+    return [problems[0].removesuffix(USE_ANOTHER) for path in newer if (problems := verify_checkpoint(path))]
 
 
 def evaluate_checkpoint(

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from rl_training._version import __version__
 from rl_training.errors import CheckpointError
 from rl_training.storage.durable_files import (
+    USE_ANOTHER,
     check_file,
     crash_point,
     encode_json,
@@ -207,7 +208,7 @@ def read_manifest(directory: str | Path) -> Manifest:
             f"{data['schema']}, but this version reads schemas up to {SCHEMA}; upgrade rl_training"
         )
     if data["schema"] < 1 or data.get("checksum") != _manifest_checksum(data):
-        raise CheckpointError(f"{path}: damaged, its checksum does not match; use another checkpoint")
+        raise CheckpointError(f"{path}: damaged, its checksum does not match{USE_ANOTHER}")
     try:
         return _parse_manifest(data)
     except ValueError as error:
@@ -246,7 +247,7 @@ def load_checkpoint(directory: str | Path) -> Checkpoint:
     except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
         raise CheckpointError(f"{directory / FILES[1]}: not a stored state ({one_line(error)})") from None
     if not isinstance(config, dict) or not isinstance(state, dict):
-        raise CheckpointError(f"{directory}: config and state must be JSON objects; use another checkpoint")
+        raise CheckpointError(f"{directory}: config and state must be JSON objects{USE_ANOTHER}")
     return Checkpoint(**vars(manifest), path=directory, config=config, state=state)
 
 

@@ -26,7 +26,7 @@ from rl_training.storage.checkpoint_format import (
     save_checkpoint,
     verify_checkpoint,
 )
-from rl_training.storage.durable_files import crash_point, discard, remove_leftovers
+from rl_training.storage.durable_files import USE_ANOTHER, crash_point, discard, remove_leftovers
 from rl_training.storage.fingerprint import fingerprint, fingerprint_differences
 from rl_training.storage.replay_segments import (
     SegmentRef,
@@ -115,7 +115,7 @@ def _newest(run_dir: Path, kind: Kind, segments: SegmentCheck) -> Checkpoint:
                 return replace(load_checkpoint(path), skipped=skipped)
             except CheckpointError as error:
                 problems = [str(error)]
-        skipped.append(problems[0])
+        skipped.append(problems[0].removesuffix(USE_ANOTHER))
     what = "checkpoint" if kind == "resume" else "best checkpoint"
     if skipped:
         raise CheckpointError(f"{run_dir}: no valid {what}, all {len(skipped)} are damaged; newest: {skipped[0]}")

@@ -21,6 +21,7 @@ MAX_JSON_BYTES = 16 * 2**20
 MAX_JSON_VALUES = 500_000
 MAX_JSON_DEPTH = 100
 
+USE_ANOTHER = "; use another checkpoint"  # the advice at the end of a message about a damaged file
 CRASH_VARIABLE = "RL_TRAINING_CRASH_AT"
 _live_temporaries: set[str] = set()
 _live_guard = threading.Lock()
@@ -159,7 +160,7 @@ def regular_file_size(path: Path) -> int:
     try:
         status = path.lstat()
     except FileNotFoundError:
-        raise CheckpointError(f"{path}: the file is missing; use another checkpoint") from None
+        raise CheckpointError(f"{path}: the file is missing{USE_ANOTHER}") from None
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({one_line(error.strerror)})") from None
     if not stat.S_ISREG(status.st_mode):
@@ -172,9 +173,9 @@ def check_file(path: Path, size: int, sha256: str | None) -> None:
     """Raise an error unless this is a regular file of this size and, if given, with this SHA-256."""
     actual = regular_file_size(path)
     if actual != size:
-        raise CheckpointError(f"{path}: damaged, has {actual} bytes instead of {size}; use another checkpoint")
+        raise CheckpointError(f"{path}: damaged, has {actual} bytes instead of {size}{USE_ANOTHER}")
     if sha256 is not None and file_record(path)["sha256"] != sha256:
-        raise CheckpointError(f"{path}: damaged, its SHA-256 does not match the manifest; use another checkpoint")
+        raise CheckpointError(f"{path}: damaged, its SHA-256 does not match the manifest{USE_ANOTHER}")
 
 
 def encode_json(value: Any, path: Path, indent: int | None = None) -> bytes:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, install_hint
 from rl_training.telemetry.metric_lines import METRICS_FILE, WALL_CLOCK_FIELDS, Line, iterate_lines, warn
 from rl_training.text import reason
 
@@ -82,8 +82,7 @@ class TensorBoardSink:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise ConfigError(
-                'tensorboard: the package is not installed; pip install "rl_training[tensorboard]" '
-                "or set tensorboard=false"
+                f"tensorboard: the package is not installed; {install_hint('tensorboard')} or set tensorboard=false"
             ) from error
         # TensorBoard hides earlier events from purge_step on, because the resumed run writes them again.
         self._writer: Any = SummaryWriter(str(run_dir / TENSORBOARD_DIRECTORY), purge_step=purge_step)
@@ -113,7 +112,7 @@ class WandbSink:
             import wandb
         except ImportError as error:
             raise ConfigError(
-                'wandb_project: wandb is not installed; pip install "rl_training[wandb]" or remove the key'
+                f"wandb_project: wandb is not installed; {install_hint('wandb')} or remove the key"
             ) from error
         # With the same id, a resumed run continues its W&B run.
         identity = run_dir / "wandb_run_id"

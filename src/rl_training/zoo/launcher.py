@@ -62,7 +62,7 @@ def launch(jobs: Sequence[Job], workers: int, display: Display) -> Outcome:
         log.touch()
     except OSError as error:
         raise ConfigError(
-            f"--output-dir {log.parent}: cannot create runs there ({one_line(error.strerror)}); choose another folder"
+            f"--output-dir {log.parent}: cannot create runs there ({one_line(error.strerror)}); choose another one"
         ) from None
     failures: dict[str, str] = {}
     pool = [_start_worker(log) for _ in range(min(workers, len(waiting)))]

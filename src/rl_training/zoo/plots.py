@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rl_training.config.algorithm_table import ALGORITHMS
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, install_hint
 from rl_training.zoo.curves import Curve, on_grid
 from rl_training.zoo.manifest import Entry
 from rl_training.zoo.published import PublishedCurve
@@ -114,7 +114,7 @@ def _styled() -> Any:
     try:
         import matplotlib
     except ImportError:
-        raise ConfigError('plots need matplotlib: pip install "rl_training[plots]", or omit --write') from None
+        raise ConfigError(f"plots need matplotlib: {install_hint('plots')}, or omit --write") from None
     return matplotlib.rc_context(STYLE)
 
 

@@ -25,7 +25,7 @@ passes if at least 4 of 5 seeds reach the floor and the median reaches the bar. 
 task needs) passes if every seed stays below its limit."""
 PART = """Each run is the first part of a full run, and its score is its last evaluation. Rows do not pass or fail here.
 References are for full budgets."""
-RULE = """IQM is the interquartile mean with its 95 % stratified bootstrap interval. With five seeds, that interval
+RULE = """IQM is the interquartile mean with its 95% stratified bootstrap interval. With five seeds, that interval
 contains the true mean in about nine of ten cases. Steps and minutes to floor are those of the first evaluation during
 training at or above the floor (10 episodes on other seeds): the median over the seeds that reached it, with their
 number if some did not. Area is the mean height of the evaluation curve. A dash means that no seed reached the floor or
@@ -119,7 +119,7 @@ def refuse_to_lose_seeds(manifest: Manifest, table: Sequence[Line], page: Path) 
         if seeds > new_seeds.get(name, 0) and name in presets and same_settings(settings, presets[name]):
             raise ConfigError(
                 f"--write {page.parent}: {page.name} already has {seeds_text(seeds)} of {name}, this table only "
-                f"{new_seeds.get(name, 0)}; write to another folder, or move that page away"
+                f"{new_seeds.get(name, 0)}; write to another directory, or move that page away"
             )
 
 
