@@ -1,7 +1,7 @@
 """The one declaration of each algorithm: a row that says its name, title, paper, loop and actions.
 
 Everything else follows from the row: the address of the config class and of the learner, the exports of `rl_training`,
-`rl_training.api` and `rl_training.algorithms`, `train_<name>`, `rl-training list algorithms` and the table in the
+`rl_training.api` and `rl_training.algorithms`, `trainer(name)`, `rl-training list algorithms` and the table in the
 README. This module imports neither torch nor gymnasium; a part is imported when it is first used.
 
 Another package adds an algorithm with an entry point in the group `rl_training.algorithms` whose object is an
