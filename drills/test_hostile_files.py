@@ -19,7 +19,7 @@ from rl_training.runtime.workflows import train
 from run_cases import CASES
 
 MUTANTS = {"ppo": 200, "dqn": 320}
-RUNS = {"ppo": CASES["ppo, box, everything normalised and scheduled"]}
+RUNS = {"ppo": CASES["ppo, box, everything normalized and scheduled"]}
 RUNS["dqn"] = CASES["dqn, native next-step envs, priorities and three steps"]
 
 

@@ -33,7 +33,7 @@ def test_a_target_policy_trains_is_saved_and_lags_behind(tmp_path: Path) -> None
     assert read_metrics(result.run_dir)[-2]["kl_to_target"] > 0
     assert "target" in learner.state_dict()["parts"]
     # Updates begin at 0, 16, 32 and 48 env steps: one copy, at 48, and then the policy went on.
-    assert learner.target_copies.value == 1
+    assert learner.target.copies.value == 1
     pairs = zip(learner.target.module.parameters(), learner.model.parameters(), strict=True)
     assert not all(torch.equal(mine, theirs) for mine, theirs in pairs)
 

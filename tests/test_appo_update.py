@@ -80,7 +80,7 @@ def test_the_clipped_surrogate_is_ppos_own() -> None:
 @pytest.mark.parametrize("target", [{}, {"target_update_every": 1, "kl_coef": 3.0}], ids=["plain", "impact"])
 @pytest.mark.parametrize("spaces", SPACES)
 def test_with_pi_equal_mu_the_gradient_is_ppos(spaces: str, target: dict[str, float]) -> None:
-    """Both with advantages normalised, an entropy bonus and every kind of row; a target policy equals pi here."""
+    """Both with advantages normalized, an entropy bonus and every kind of row; a target policy equals pi here."""
     settings: dict[str, Any] = {"gamma": GAMMA, "gae_lambda": 0.8, "entropy_coef": 0.05, "learning_rate": 0.02}
     settings |= {"num_steps": 8, "update_epochs": 1}
     appo = make_learner("appo", spaces, **settings, **target)
@@ -269,3 +269,17 @@ def test_impossible_settings_are_refused_before_anything_runs() -> None:
     assert "algo_kwargs.kl_coef" in message and "target_update_every" in message
     for name in ("rho_bar", "c_bar", "pg_rho_bar"):
         assert name in refused(CARTPOLE, {name: -1.0})
+
+
+def test_the_target_is_copied_in_the_first_update_of_each_period_and_not_a_step_early() -> None:
+    learner = make_learner("appo", **(FAST | {"target_update_every": 50}))
+    rollout = make_rollout(learner, 8, seed=1)
+    copied = []
+    for env_steps in (1, 49, 50, 99, 100):
+        learner.clock.env_steps = env_steps
+        before = parameters_of(learner.model).clone()
+        learner.update(rollout)
+        assert not torch.equal(parameters_of(learner.model), before)
+        copied.append(torch.equal(parameters_of(learner.target.module), before))
+    # The target is made as a copy, so it equals the network before the first update.
+    assert copied == [True, False, True, False, True]

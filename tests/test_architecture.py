@@ -58,6 +58,13 @@ def test_rooms_have_no_cycle() -> None:
     assert [room for room in sorted(rooms) if room in reaches[room]] == []
 
 
+def test_drills_can_be_collected() -> None:
+    """They run rarely, so a renamed module would go unnoticed."""
+    command = [sys.executable, "-m", "pytest", "drills", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
 def test_every_module_is_inside_a_package() -> None:
     folders = {path.parent for path in MODULES.values()}
     assert [str(f.relative_to(ROOT)) for f in sorted(folders) if not (f / "__init__.py").exists()] == []

@@ -34,7 +34,7 @@ def test_target_network_follows_as_told(settings: dict[str, float], tmp_path: Pa
     same = all(torch.equal(mine, theirs) for mine, theirs in pairs)
     # After the only copy, at step 33 (updates come at odd steps), or none at all, the online network went on learning.
     assert same == ("tau" in settings)
-    assert learner.target_copies.value == (1 if settings.get("target_update_every") == 32 else 0)
+    assert learner.target.copies.value == (1 if settings.get("target_update_every") == 32 else 0)
 
 
 def test_all_options_together(tmp_path: Path) -> None:

@@ -283,3 +283,13 @@ def test_images_go_through_the_encoder_both_to_act_and_to_learn(dueling: bool) -
     actions, discounts = torch.from_numpy(rng.integers(3, size=8)), torch.full((8,), 0.9)
     learner.update(Transitions(images, actions, torch.linspace(-1.0, 1.0, 8), images, discounts))
     assert not torch.equal(snapshot(learner.model.encoder), before)
+
+
+def test_the_target_is_copied_after_the_first_update_of_each_period_and_not_a_step_early() -> None:
+    learner = make_learner("c51", DISCRETE, learning_rate=3e-3, target_update_every=50, **SUPPORT)
+    copied = []
+    for env_steps in (1, 49, 50, 99, 100):
+        learner.clock.env_steps = env_steps
+        learner.update(make_batch(DISCRETE, 8, env_steps))
+        copied.append(torch.equal(snapshot(learner.target.module), snapshot(learner.model)))
+    assert copied == [False, False, True, False, True]

@@ -21,5 +21,5 @@ def test_metrics_and_updates_of_a_run(noise_type: str, tmp_path: Path) -> None:
     assert {"critic_grad_norm", "actor_grad_norm"} <= line.keys()
 
 
-def test_prioritised_n_step_replay(tmp_path: Path) -> None:
+def test_prioritized_n_step_replay(tmp_path: Path) -> None:
     assert train_tiny("ddpg", tmp_path, prioritized=True, n_step=3).agent.learner.updates > 20

@@ -269,7 +269,7 @@ def test_auxiliary_phase_lowers_both_value_errors() -> None:
     assert all(after < 0.7 * earlier for after, earlier in zip(errors(), before, strict=True))
 
 
-def test_advantages_are_normalised_over_the_rollout_not_over_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_advantages_are_normalized_over_the_rollout_not_over_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Tensor] = []
     original = ppg.ppg_loss
 

@@ -1,4 +1,4 @@
-"""Observation and reward normalisation against one-shot NumPy, slow loops and recorded statistics."""
+"""Observation and reward normalization against one-shot NumPy, slow loops and recorded statistics."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "gradients clipped hard": ("discrete", {"max_grad_norm": 0.01}),
     "Adam's epsilon": ("discrete", {"adam_epsilon": 0.1}),
     "values clipped": ("discrete", {"value_clip_range": 0.05}),
-    "rewards normalised": ("discrete", {"normalize_rewards": True}),
+    "rewards normalized": ("discrete", {"normalize_rewards": True}),
     "rewards scaled and clipped": ("discrete", {"reward_scale": 0.5, "reward_clip": 1.0}),
 }
 

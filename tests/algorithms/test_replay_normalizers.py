@@ -1,4 +1,4 @@
-"""Normalised observations in replay learners: acting and learning are those of a learner that is shown them ready."""
+"""Normalized observations in replay learners: acting and learning are those of a learner that is shown them ready."""
 
 from __future__ import annotations
 

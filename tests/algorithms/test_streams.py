@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from on_policy_helpers import make_learner, parameters_of
+from on_policy_helpers import make_learner, make_rollout, parameters_of
 from rl_training.algorithms.common.streams import Streams, derived_seed
 
 
@@ -80,3 +81,35 @@ def test_acting_without_exploration_draws_nothing() -> None:
     first, second = learner.act(obs, explore=False), learner.act(obs, explore=False)
     np.testing.assert_array_equal(first.actions, second.actions)
     assert json.dumps(learner.streams.state_dict()) == before
+
+
+@pytest.mark.parametrize(
+    ("algo", "learning", "settings"),
+    [
+        ("a2c", set(), {}),
+        ("ppo", {"minibatches"}, {"minibatch_size": 4}),
+        ("trpo", {"minibatches"}, {"minibatch_size": 4}),
+        ("recurrent_ppo", {"minibatches"}, {"minibatch_size": 4, "sequence_length": 4}),
+        ("impala", {"minibatches"}, {"num_minibatches": 2}),
+        ("appo", {"minibatches"}, {"num_minibatches": 2}),
+        ("ppg", {"minibatches", "auxiliary_minibatches"}, {"minibatch_size": 4, "policy_phases": 1}),
+    ],
+)
+def test_collecting_and_learning_draw_from_streams_of_their_own(
+    algo: str, learning: set[str], settings: dict[str, Any]
+) -> None:
+    """The names are part of every checkpoint: a resumed run finds its generators by them."""
+    sizes = {"auxiliary_minibatch_size": 4} if algo == "ppg" else {}
+    learner, other = (make_learner(algo, num_envs=2, num_steps=8, **settings, **sizes) for _ in range(2))
+    rollout = make_rollout(other, 8, seed=0)
+    assert set(other.streams.state_dict()["generators"]) == {"exploration"}
+    learner.update(rollout)
+    assert set(learner.streams.state_dict()["generators"]) == learning
+
+
+def test_weights_come_from_the_init_stream() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(derived_seed(7, "init"))
+        expected = torch.nn.Linear(4, 4)
+    built = make_learner("ppo", seed=7).build(lambda: torch.nn.Linear(4, 4))
+    assert torch.equal(parameters_of(built), parameters_of(expected))

@@ -20,7 +20,7 @@ def pair() -> tuple[nn.Linear, TargetNetwork[nn.Linear]]:
     online = nn.Linear(2, 1, bias=False)
     with torch.no_grad():
         online.weight.copy_(torch.tensor([[1.0, 2.0]]))
-    return online, TargetNetwork(online)
+    return online, TargetNetwork(online, copied=True)
 
 
 def weights(target: TargetNetwork[nn.Linear]) -> list[float]:
@@ -62,12 +62,12 @@ def parameters(agent: Any) -> Tensor:
 def test_a_run_from_a_saved_agent_moves_its_target_though_the_old_run_was_longer(algo: str, tmp_path: Path) -> None:
     """The new run counts its steps from 0: its periods are earlier ones than that of the last copy."""
     old = managed(algo, tmp_path, target_update_every=50).learn(600, show=False)
-    assert old.agent.learner.target_copies.value > 300 // 50
+    assert old.agent.learner.target.copies.value > 300 // 50
     new = type(old).load(old.save(tmp_path / "agent"))
     before = parameters(new)
     new.learn(300, show=False)
     assert not torch.equal(before, parameters(new))
-    assert new.agent.learner.target_copies.value <= 300 // 50
+    assert new.agent.learner.target.copies.value <= 300 // 50
 
 
 @pytest.mark.parametrize("algo", COPYING)

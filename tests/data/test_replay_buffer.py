@@ -401,3 +401,21 @@ def test_rows_that_do_not_fit_are_refused_by_name() -> None:
     ]:
         with pytest.raises(ValueError, match=message):
             buffer.import_rows(start, arrays)
+
+
+@pytest.mark.parametrize("prioritized", [None, PriorityOptions()])
+def test_segments_may_be_imported_in_any_order(prioritized: PriorityOptions | None) -> None:
+    """A segment that is half stale must not overwrite the rows that took its slots."""
+    original, restored = (make_buffer(60, 3, n_step=3, prioritized=prioritized) for _ in range(2))
+    history = random_history(np.random.default_rng(1), 46, 3)
+    segments = []
+    for begin in range(0, 46, 13):
+        for row in history[begin : begin + 13]:
+            add_steps(original, row)
+        segments.append((begin, original.export_rows(begin, original.rows_written)))
+    restored.load_state_dict(original.state_dict())
+    for start, rows in reversed(segments):
+        restored.import_rows(start, rows)
+    assert len(restored) == len(original)
+    ours, theirs = (b.export_rows(b.oldest_row, b.rows_written) for b in (original, restored))
+    assert all(ours[name].tobytes() == theirs[name].tobytes() for name in ours)

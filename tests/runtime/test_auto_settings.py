@@ -1,4 +1,4 @@
-"""What `auto` came to is written into the run, and a resumed run keeps to it, whatever the machine looks like then."""
+"""The values that `auto` resolves to are saved in the run, and a resumed run reuses them on any machine."""
 
 from __future__ import annotations
 

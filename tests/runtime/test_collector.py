@@ -139,6 +139,14 @@ def test_a_reset_forgets_running_returns_lengths_and_memory() -> None:
     assert learner.memories[3:] == [None, 1, 2]
 
 
+def test_a_random_action_leaves_the_memory_of_the_policy_as_it_is() -> None:
+    collector, learner = canaries(SAME, num_envs=1, length=9)
+    collector.step()
+    collector.step(random=True)
+    collector.step()
+    assert learner.memories == [None, 1]
+
+
 class NoisyProbe(Probe):
     """Shows random numbers, so that a seed can be told by what it shows."""
 

@@ -19,7 +19,7 @@ from rl_training.storage.checkpoints import latest_checkpoint, list_checkpoints,
 from rl_training.storage.state_tree import state_hash
 from run_cases import CASES, Case, assert_same_run, final_hash, metric_lines, saved_state, stop_at
 
-ON_POLICY = CASES["ppo, box, everything normalised and scheduled"]
+ON_POLICY = CASES["ppo, box, everything normalized and scheduled"]
 REPLAY = CASES["dqn, native next-step envs, priorities and three steps"]
 BOTH_LOOPS = pytest.mark.parametrize("case", [ON_POLICY, REPLAY], ids=["on-policy", "replay"])
 
@@ -38,7 +38,7 @@ def test_every_registered_algorithm_has_a_resume_case_for_each_kind_of_action(al
     takes = get_spec(algo).actions
     assert boxes >= {kind == "box" for kind in takes if kind in ("discrete", "box")}, f"{algo}: add to run_cases"
     mine = [case for case in CASES.values() if case.algo == algo]
-    assert any(case.model.get("normalize_observations") for case in mine), f"{algo}: add one with normalisation"
+    assert any(case.model.get("normalize_observations") for case in mine), f"{algo}: add one with normalization"
     for field in {"prioritized", "normalize_rewards"} & set(get_config_class(algo).model_fields):
         assert any(case.settings.get(field) for case in mine), f"{algo}: add a case with {field}"
 

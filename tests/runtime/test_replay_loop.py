@@ -176,6 +176,14 @@ def test_discrete_warm_up_actions_are_uniform() -> None:
     assert loop.buffer.export_rows(0, 500)["actions"].mean() == pytest.approx(0.5, abs=0.037)
 
 
+def test_warm_up_draws_from_a_stream_of_its_own() -> None:
+    """Otherwise a longer warm-up would shift the exploration after it."""
+    loop = make_loop("sac", probe_vector_env(ContinuousBanditProbe, 2), total_timesteps=60, learning_starts=50)
+    for _ in range(10):
+        loop.round()
+    assert set(loop.streams.state_dict()["generators"]) == {"warm_up"}
+
+
 def test_warm_up_actions_are_held_as_long_as_asked_and_drawn_anew_after_a_restart() -> None:
     envs = probe_vector_env(ContinuousBanditProbe, 2)
     loop = make_loop("sac", envs, total_timesteps=60, learning_starts=50, train_frequency=1000, warm_up_repeat=4)

@@ -129,7 +129,7 @@ def test_a_barrier_lets_no_window_run_across_it() -> None:
     assert (batch.rewards[batch.indices == 10] == 1.75).all()
 
 
-# --- prioritised replay -----------------------------------------------------------------------------------------
+# --- prioritized replay -----------------------------------------------------------------------------------------
 
 
 def test_priorities_of_an_update_reach_the_rows_it_was_drawn_from() -> None:

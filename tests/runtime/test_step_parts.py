@@ -131,6 +131,24 @@ def test_a_broken_env_ends_its_row_before_unless_that_row_already_ended() -> Non
         assert rollout.final_obs.tolist() == [[4.0]] * len(expected)
 
 
+def test_a_broken_env_does_not_end_a_row_that_is_not_a_transition() -> None:
+    writer = RolloutWriter()
+    writer.start(2, None)
+    writer.add(step_with(3, valid=FIRST))
+    writer.add(step_with(4, valid=FIRST, broken=SECOND))
+    rollout = writer.finish(OBS)
+    assert not rollout.truncated.any() and len(rollout.final_obs) == 0
+
+
+def test_only_transitions_have_a_final_observation() -> None:
+    writer = RolloutWriter()
+    writer.start(1, None)
+    writer.add(step_with(3, truncated=~NONE, valid=FIRST, episodes=[Episode(1.0, 1)]))
+    rollout = writer.finish(OBS)
+    assert (rollout.final_steps.tolist(), rollout.final_envs.tolist()) == ([0], [0])
+    assert rollout.final_obs.tolist() == [[4.0]]
+
+
 def test_a_vector_env_that_replaces_nothing_has_no_failures() -> None:
     collector, _ = collector_of(Scripted())
     assert collector.failures == []

@@ -275,7 +275,7 @@ SUBJECTS: dict[str, Subject] = {
     ),
     "ppg": Subject(
         ActorCriticReader(),
-        # Normalised advantages never fade, and with them the policy would shake the trunk under the values for ever.
+        # Normalized advantages never fade, and with them the policy would shake the trunk under the values for ever.
         {"num_steps": 16, "minibatch_size": 32, "update_epochs": 4, "normalize_advantages": False}
         | {"learning_rate": {"start": 1e-2, "end": 0.0}, "auxiliary_learning_rate": {"start": 3e-3, "end": 0.0}}
         | {"policy_phases": 4, "auxiliary_epochs": 2, "auxiliary_minibatch_size": 32},

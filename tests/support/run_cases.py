@@ -88,7 +88,7 @@ MEMORY = {"sequence_length": 4, "memory_size": 6}
 
 CASES: dict[str, Case] = {
     "ppo, native next-step envs": Case("ppo", num_envs=2, settings=ROLLOUT, options={**NATIVE, "eval_every": 40}),
-    "ppo, box, everything normalised and scheduled": Case(
+    "ppo, box, everything normalized and scheduled": Case(
         "ppo",
         "Pendulum-v1",
         num_envs=2,
@@ -105,7 +105,7 @@ CASES: dict[str, Case] = {
     "ppo, envs in processes": Case("ppo", num_envs=2, settings=ROLLOUT, options={"vector_backend": "async"}),
     "ppo, several knobs": Case("ppo", "callable:TwoKnobs", num_envs=3, settings=ROLLOUT, env=TwoKnobs),
     "a2c, one env": Case("a2c", settings={"num_steps": 5}, options={"vector_backend": "sync"}),
-    "a2c, box, rewards normalised": Case(
+    "a2c, box, rewards normalized": Case(
         "a2c",
         "Pendulum-v1",
         num_envs=2,
@@ -140,7 +140,7 @@ CASES: dict[str, Case] = {
         options={"env_kwargs": {"max_episode_steps": 15}},
     ),
     "trpo, native next-step envs": Case("trpo", num_envs=2, settings=ROLLOUT, options={**NATIVE, "eval_every": 40}),
-    "trpo, box, everything normalised and scheduled": Case(
+    "trpo, box, everything normalized and scheduled": Case(
         "trpo",
         "Pendulum-v1",
         num_envs=2,
@@ -150,7 +150,7 @@ CASES: dict[str, Case] = {
     ),
     "trpo, several knobs": Case("trpo", "callable:TwoKnobs", num_envs=3, settings=ROLLOUT, env=TwoKnobs),
     "ppg, native next-step envs": Case("ppg", num_envs=2, settings={**ROLLOUT, **PHASES}, options=NATIVE),
-    "ppg, box, everything normalised and scheduled": Case(
+    "ppg, box, everything normalized and scheduled": Case(
         "ppg",
         "Pendulum-v1",
         num_envs=2,
@@ -170,7 +170,7 @@ CASES: dict[str, Case] = {
         settings={**ROLLOUT, **MEMORY},
         options={**NATIVE, "eval_every": 40, "env_kwargs": {"mask_velocity": True}},
     ),
-    "recurrent_ppo, box, everything normalised and scheduled, shared memory": Case(
+    "recurrent_ppo, box, everything normalized and scheduled, shared memory": Case(
         "recurrent_ppo",
         "Pendulum-v1",
         num_envs=2,
