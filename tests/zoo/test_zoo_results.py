@@ -68,7 +68,7 @@ def test_a_table_is_shown_from_kept_results_alone(entry: Entry, tmp_path: Path) 
     (line,) = call(*command, "--results", tmp_path / "out" / "results").json
     assert line["scores"] == [500.0] and call(*command).json[0]["scores"] == []
     missing = call(*command, "--results", tmp_path / "no_such")
-    assert missing.code == 2 and "no_such: no such folder" in missing.err and missing.err.count("\n") == 1
+    assert missing.code == 2 and "no_such: no such directory" in missing.err and missing.err.count("\n") == 1
 
 
 def test_seeds_may_come_from_several_machines(entry: Entry, tmp_path: Path) -> None:
@@ -332,4 +332,4 @@ def test_bands_take_kept_results_too(entry: Entry, tmp_path: Path) -> None:
     save_results(entry, {seed: Result(curve([], []), 100_000, score) for seed in range(3)}, tmp_path / "scores_only")
     assert call(*command, "--output-dir", tmp_path / "nowhere", "--results", tmp_path / "scores_only").json == []
     missing = call(*command, "--results", tmp_path / "no_such")
-    assert missing.code == 2 and "no_such: no such folder" in missing.err and missing.err.count("\n") == 1
+    assert missing.code == 2 and "no_such: no such directory" in missing.err and missing.err.count("\n") == 1
