@@ -383,8 +383,14 @@ def test_state_that_does_not_fit_is_refused_by_name() -> None:
             other.load_state_dict(state)
     prioritized = make_buffer(8, 2, prioritized=PriorityOptions())
     fill(prioritized, 3)
-    with pytest.raises(ValueError, match=r"\(5,\) priorities, not \(6,\)"):
-        prioritized.load_state_dict({**prioritized.state_dict(), "priorities": np.ones(5)})
+    for forged, words in (
+        (np.ones(5), r"float64 \(5,\), not float64 \(6,\)"),
+        (np.ones(6, np.int64), r"int64 \(6,\), not float64"),
+        (np.array([1, 1, np.nan, 1, 1, 1]), "not finite"),
+        (np.array([1, 1, -1.0, 1, 1, 1]), "negative"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            prioritized.load_state_dict({**prioritized.state_dict(), "priorities": forged})
 
 
 def test_rows_that_do_not_fit_are_refused_by_name() -> None:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from rl_training.storage.checkpoints import (
     verify_checkpoint,
     write_segment,
 )
+from rl_training.storage.durable_files import file_record
 from rl_training.storage.run_directory import create_run_directory
 from rl_training.storage.state_tree import state_hash
 
@@ -119,6 +121,7 @@ def test_resolve_says_clearly_what_is_missing(tmp_path: Path) -> None:
 
 CRASHING_WRITERS = """
 import os, sys
+from dataclasses import replace
 from pathlib import Path
 import numpy as np
 from rl_training.storage.checkpoints import *
@@ -170,6 +173,7 @@ def test_a_crash_at_any_point_leaves_a_good_checkpoint_and_no_litter(crashed_run
     assert state_hash(newest.state) == state_hash(small_state(newest.env_steps))
     for ref in newest.segments:
         read_segment(run / "replay", ref)
+    assert load_checkpoint(run / "export").env_steps in (10, 20), "the replaced agent has its name at every moment"
 
     # The resumed run writes the lost interval again and cleans up after the dead writer.
     first = newest.segments[0]
@@ -223,6 +227,39 @@ def test_retention_keeps_the_newest_good_ones_and_the_newest_best(tmp_path: Path
     assert list_checkpoints(tmp_path, "resume") == newest[::-1]
 
 
+def test_retention_never_deletes_the_newest_exact_checkpoint(tmp_path: Path) -> None:
+    steps = [save(tmp_path, step, exact=step < 30) for step in (10, 20, 30, 40, 50)]
+    assert apply_retention(tmp_path, keep=2) == [steps[2], steps[0]]
+    assert list_checkpoints(tmp_path) == [steps[4], steps[3], steps[1]]
+    again = save(tmp_path, 20, exact=False)
+    assert apply_retention(tmp_path, keep=4) == [], "a later save of the same step does not replace the exact one"
+    newest = save(tmp_path, 60)
+    apply_retention(tmp_path, keep=1)
+    assert list_checkpoints(tmp_path) == [newest] and not again.exists()
+
+
+def test_an_exact_checkpoint_that_is_damaged_does_not_count(tmp_path: Path) -> None:
+    steps = [save(tmp_path, step, exact=step < 30) for step in (10, 20, 30)]
+    (steps[1] / "state.json").write_text("{}")
+    apply_retention(tmp_path, keep=1)
+    assert list_checkpoints(tmp_path) == [steps[2], steps[0]]
+
+
+def test_a_checkpoint_without_its_replay_data_does_not_count(tmp_path: Path) -> None:
+    refs = [write_segment(tmp_path / "replay", i, i + 1, {"reward": np.zeros(1)}) for i in range(2)]
+    steps = [save(tmp_path, 10), save(tmp_path, 20, segments=refs[:1]), save(tmp_path, 30, segments=refs[1:])]
+    (tmp_path / "replay" / refs[1].name).unlink()
+    assert apply_retention(tmp_path, keep=1) == [steps[0]]
+    assert list_checkpoints(tmp_path) == [steps[2], steps[1]]
+
+
+def test_retention_leaves_a_checkpoint_with_foreign_files_alone(tmp_path: Path) -> None:
+    steps = [save(tmp_path, step) for step in (10, 20, 30)]
+    (steps[0] / "notes.txt").write_text("the run before the bug")
+    assert apply_retention(tmp_path, keep=1) == [steps[1]]
+    assert (steps[0] / "notes.txt").exists() and verify_checkpoint(steps[0]) == []
+
+
 def test_retention_deletes_nothing_if_nothing_is_valid(tmp_path: Path) -> None:
     for step in (10, 20, 30):
         (save(tmp_path, step) / "state.json").unlink()
@@ -269,6 +306,15 @@ def test_segments_keep_every_bit_and_are_never_overwritten(tmp_path: Path) -> No
         write_segment(tmp_path, 3, 3, arrays)
     with pytest.raises(TypeError, match="info"):
         write_segment(tmp_path, 6, 7, {"info": np.array([None])})
+
+
+def test_a_segment_that_is_not_a_file_of_arrays_does_not_verify_although_its_hash_matches(tmp_path: Path) -> None:
+    ref = write_segment(tmp_path / "replay", 0, 1, {"reward": np.zeros(100)})
+    victim = tmp_path / "replay" / ref.name
+    victim.write_bytes(victim.read_bytes().replace(b"[100]", b"[101]"))
+    path = save(tmp_path, 10, segments=[replace(ref, **file_record(victim))])
+    (problem,) = verify_checkpoint(path)
+    assert ref.name in problem and "does not fit its 800 bytes" in problem
 
 
 @pytest.mark.parametrize("damage", ["bit flip", "truncated", "missing"])

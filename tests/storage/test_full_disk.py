@@ -78,7 +78,7 @@ def test_nothing_is_trained_when_the_first_save_fails(tmp_path: Path) -> None:
     seen: list[int] = []
     with (
         DiskLayer(tmp_path, Faults(on_the_way_to_the_first_checkpoint)),
-        pytest.raises(CheckpointError, match="cannot write the checkpoint"),
+        pytest.raises(CheckpointError, match="checkpoints: cannot be written to"),
     ):
         train(
             ON_POLICY.config(tmp_path),

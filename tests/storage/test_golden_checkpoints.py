@@ -9,6 +9,7 @@ import pytest
 
 from checkpoint_helpers import edit_manifest, refusal
 from golden import FOLDER, NAMES, RUNS, check_golden
+from rl_training.runtime.agent import stored_config
 from rl_training.storage.checkpoints import SCHEMA, latest_checkpoint
 
 LARGEST = 100_000  # bytes of a recorded run
@@ -18,6 +19,13 @@ LARGEST = 100_000  # bytes of a recorded run
 def test_a_recorded_run_loads_acts_and_continues_training(run: Path, tmp_path: Path) -> None:
     check_golden(run, tmp_path)
     assert sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) <= LARGEST
+
+
+def test_a_recorded_run_keeps_the_importance_exponent_that_was_the_default() -> None:
+    for run in (FOLDER / "schema-1" / "dqn", FOLDER / "schema-1" / "sac"):
+        stored = stored_config(latest_checkpoint(run)).algo_kwargs
+        assert (stored.importance_exponent.start, stored.importance_exponent.end) == (0.4, 0.4)  # type: ignore[attr-defined]
+        assert type(stored)().importance_exponent.end == 1.0  # type: ignore[attr-defined]
 
 
 def test_every_schema_up_to_this_one_is_recorded() -> None:

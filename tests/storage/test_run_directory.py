@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.storage import run_directory
+from rl_training.storage import run_directory, run_lock
 from rl_training.storage.durable_files import free_name
 from rl_training.storage.run_directory import (
     RunDirectory,
@@ -25,6 +25,7 @@ from rl_training.storage.run_directory import (
     list_runs,
     open_run_directory,
 )
+from waiting import DEADLINE_SECONDS
 
 SOURCE = Path(run_directory.__file__).parents[2]
 
@@ -35,7 +36,7 @@ with open_run_directory(sys.argv[1]).lock():
     child = os.fork() if sys.argv[2] == "with worker" else None
     if child == 0:
         os.close(1)
-        time.sleep(60)
+        time.sleep(3600)
         os._exit(0)
     print(child or 0, flush=True)
     sys.stdin.read()
@@ -61,7 +62,7 @@ def stop_holder(process: subprocess.Popen[str]) -> None:
 
 def create_twenty(output_dir: str, barrier: Barrier, results: Any) -> None:
     for number in range(20):
-        barrier.wait(timeout=30)
+        barrier.wait(timeout=DEADLINE_SECONDS)
         results.put((number, str(create_run_directory(output_dir, f"run{number}").path)))
 
 
@@ -71,9 +72,9 @@ def test_two_simultaneous_starts_never_share_a_directory(tmp_path: Path) -> None
     workers = [context.Process(target=create_twenty, args=(str(tmp_path / "runs"), barrier, results)) for _ in range(2)]
     for worker in workers:
         worker.start()
-    created = [results.get(timeout=60) for _ in range(40)]
+    created = [results.get(timeout=DEADLINE_SECONDS) for _ in range(40)]
     for worker in workers:
-        worker.join(timeout=30)
+        worker.join(timeout=DEADLINE_SECONDS)
         assert worker.exitcode == 0
     assert len({path for _, path in created}) == 40
     for number in range(20):
@@ -122,8 +123,9 @@ def test_the_lock_is_exclusive_inside_one_process_and_can_be_taken_again(tmp_pat
     run = create_run_directory(tmp_path, "run")
     with run.lock():
         assert (run.path / "lock").read_text() == str(os.getpid())
-        with pytest.raises(CheckpointError, match=f"in use by process {os.getpid()}"), run.lock():
-            pytest.fail("the lock was acquired twice")
+        for _ in range(2):  # the second attempt is refused too: the first one has not released the lock
+            with pytest.raises(CheckpointError, match=f"in use by process {os.getpid()}"), run.lock():
+                pytest.fail("the lock was acquired twice")
     with pytest.raises(KeyError), run.lock():
         raise KeyError
     with run.lock():
@@ -155,7 +157,7 @@ def test_listing_runs_at_the_moment_of_locking_does_not_make_the_lock_fail(
 ) -> None:
     run = create_run_directory(tmp_path, "run")
     answers = iter([False, False, True])
-    monkeypatch.setattr(run_directory, "_try_lock", lambda descriptor: next(answers))
+    monkeypatch.setattr(run_lock, "_try_lock", lambda descriptor: next(answers))
     with run.lock():
         assert next(answers, None) is None
 

@@ -237,9 +237,12 @@ class ReplayBuffer:
         rows_written = int(state["rows_written"])
         if self._tree is not None:
             stored = min(rows_written, self.slots) * self.num_envs
-            priorities = np.asarray(state["priorities"], dtype=np.float64)
-            if priorities.shape != (stored,):
-                raise ValueError(f"replay state does not fit: {priorities.shape} priorities, not ({stored},)")
+            priorities = np.asarray(state["priorities"])
+            if priorities.shape != (stored,) or priorities.dtype != np.float64:
+                kind = f"{priorities.dtype} {priorities.shape}"
+                raise ValueError(f"replay state does not fit: priorities are {kind}, not float64 ({stored},)")
+            if not (np.isfinite(priorities).all() and (priorities >= 0).all()):
+                raise ValueError("replay state does not fit: a priority is negative or not finite")
             self._tree = SumTree(self.capacity)
             self._tree.set(np.arange(stored), priorities)
             self._max_priority = float(state["max_priority"])

@@ -21,6 +21,7 @@ from rl_training.storage.durable_files import (
     encode_json,
     file_record,
     free_name,
+    leftovers,
     make_directory,
     read_json,
     release_temporary,
@@ -31,9 +32,10 @@ from rl_training.storage.durable_files import (
     write_synced,
 )
 from rl_training.storage.fingerprint import fingerprint
+from rl_training.storage.real_files import DIRECTORY_MODE, exchange
 from rl_training.storage.replay_segments import SegmentRef, segment_path
 from rl_training.storage.state_tree import flatten_state, to_numpy, unflatten_state
-from rl_training.storage.tensor_files import read_arrays, write_arrays
+from rl_training.storage.tensor_files import SUFFIX, read_arrays, read_header, write_arrays
 from rl_training.text import one_line
 
 SCHEMA = 1
@@ -42,6 +44,14 @@ MANIFEST = "manifest.json"
 FILES = ("config.json", "state.json", "tensors.safetensors")
 Kind = Literal["resume", "agent"]
 SegmentCheck = Literal["hash", "size", "skip"]
+
+# A forged file within the limits of `read_json` could still keep a reader busy for minutes.
+MAX_CONFIG_VALUES = 10_000
+MAX_FINGERPRINT_ENTRIES = 100
+MAX_SEGMENTS = 100_000
+MAX_PROBLEMS = 20
+LONGEST_FIELD = 200
+LARGEST_COUNT = 2**63 - 1
 
 _FIELD_TYPES: dict[str, type] = {
     "library_version": str,
@@ -100,17 +110,21 @@ def save_checkpoint(
     """Write a checkpoint durably and return its path. A failed write leaves nothing behind.
 
     A name that is taken gets the suffix `-1`, `-2`, ... With `replace`, a checkpoint of that name is replaced
-    instead; anything that is not a checkpoint is never replaced.
+    instead. A directory that does not verify as a checkpoint, or contains anything else, is never replaced.
     """
     directory = Path(directory)
     if replace:
-        _check_replaceable(directory)
+        _check_replaceable(directory, kind)
+    if _count_values(config) > MAX_CONFIG_VALUES:
+        raise CheckpointError(f"{directory}: a config of more than {MAX_CONFIG_VALUES} values cannot be saved")
     tree, tensors = flatten_state(state)
     temporary = temporary_sibling(directory)
     try:
         make_directory(directory.parent)
+        if replace:
+            _restore_replaced(directory)
         remove_leftovers(directory.parent, ("step-", "best-", directory.name))
-        os.mkdir(temporary, 0o755)
+        os.mkdir(temporary, DIRECTORY_MODE)
         crash_point("temporary-created")
         write_synced(temporary / FILES[0], encode_json(config, directory / FILES[0], indent=2))
         crash_point("config-written")
@@ -137,7 +151,7 @@ def save_checkpoint(
         crash_point("manifest-written")
         sync_directory(temporary)
         crash_point("directory-synced")
-        final = _move_into_place(temporary, directory, replace)
+        final = _replace(temporary, directory, kind) if replace else _move_to_free_name(temporary, directory)
         crash_point("renamed")
         sync_directory(directory.parent)
         crash_point("parent-synced")
@@ -154,10 +168,25 @@ def save_checkpoint(
     return final
 
 
-def _move_into_place(temporary: Path, directory: Path, replace: bool) -> Path:
-    if replace and os.path.lexists(directory):
-        trash = temporary_sibling(directory, "trash")
-        try:
+def _move_to_free_name(temporary: Path, directory: Path) -> Path:
+    # Renaming onto an empty directory succeeds on POSIX, so the name must be free beforehand.
+    final = free_name(directory, first=1)
+    os.rename(temporary, final)
+    return final
+
+
+def _replace(temporary: Path, directory: Path, kind: Kind) -> Path:
+    """Give the new checkpoint the name of the old one; a kill at any moment leaves one of them under that name."""
+    _check_replaceable(directory, kind)  # again: writing the new one took a while
+    if not os.path.lexists(directory):
+        os.rename(temporary, directory)
+        return directory
+    trash = temporary_sibling(directory, "trash")
+    try:
+        if exchange(temporary, directory):
+            crash_point("old-moved")
+            os.rename(temporary, trash)
+        else:
             os.rename(directory, trash)
             crash_point("old-moved")
             try:
@@ -165,24 +194,49 @@ def _move_into_place(temporary: Path, directory: Path, replace: bool) -> Path:
             except OSError:
                 os.rename(trash, directory)
                 raise
-            # The new name must be on the disk before the old content is removed.
-            sync_directory(directory.parent)
-            remove_tree(trash)
-        finally:
-            release_temporary(trash)
-        return directory
-    # Renaming onto an empty directory succeeds on POSIX, so the name must be free beforehand.
-    final = free_name(directory, first=1)
-    os.rename(temporary, final)
-    return final
+        # The new name must be on the disk before the old content is removed.
+        sync_directory(directory.parent)
+        remove_tree(trash)
+    finally:
+        release_temporary(trash)
+    return directory
 
 
-def _check_replaceable(directory: Path) -> None:
-    if not os.path.lexists(directory) or (directory / MANIFEST).is_file():
+def _restore_replaced(directory: Path) -> None:
+    """Undo a replacement that was killed between two renames, where names cannot be swapped in one step."""
+    if os.path.lexists(directory):
         return
-    if directory.is_dir() and not directory.is_symlink() and not any(directory.iterdir()):
+    for moved in leftovers(directory.parent, (f"{directory.name}-",), ("trash",)):
+        if not verify_checkpoint(moved, segments="skip"):
+            os.rename(moved, directory)
+            return
+
+
+def _check_replaceable(directory: Path, kind: Kind) -> None:
+    """CheckpointError unless the name is free, or has an empty directory, or a valid checkpoint and nothing else."""
+    if not os.path.lexists(directory):
         return
-    raise CheckpointError(f"{directory}: exists and is not an rl_training checkpoint; choose another name")
+    if directory.is_symlink():
+        raise CheckpointError(f"{directory}: is a symbolic link, which is not replaced; name its target instead")
+    if os.path.isdir(directory) and os.access(directory, os.R_OK | os.X_OK) and not os.listdir(directory):
+        return
+    if verify_checkpoint(directory, segments="skip"):
+        raise CheckpointError(
+            f"{directory}: exists and is not an rl_training checkpoint that verifies; remove it or choose another name"
+        )
+    foreign = foreign_files(directory)
+    if foreign:
+        raise CheckpointError(
+            f"{directory}: also contains {one_line(foreign[0])}, which is not part of the checkpoint; "
+            "move it away or choose another name"
+        )
+    if read_manifest(directory).kind != kind:
+        raise CheckpointError(f"{directory}: is the checkpoint of a run and can be resumed; choose another name")
+
+
+def foreign_files(directory: Path) -> list[str]:
+    """The names in the directory of a checkpoint that the library did not write."""
+    return sorted(set(os.listdir(directory)) - {MANIFEST, *FILES})
 
 
 def _manifest_checksum(manifest: Mapping[str, Any]) -> str:
@@ -194,10 +248,10 @@ def read_manifest(directory: str | Path) -> Manifest:
     """Read and check the manifest without verifying the other files."""
     directory = Path(directory)
     path = directory / MANIFEST
-    if not directory.exists():
+    if not os.path.exists(directory):
         raise CheckpointError(f"{directory}: no such checkpoint")
-    if not directory.is_dir() or not os.path.lexists(path):
-        reason = f"it has no {MANIFEST}" if directory.is_dir() else "it is a file, not a directory"
+    if not os.path.isdir(directory) or not os.path.lexists(path):
+        reason = f"it has no {MANIFEST}" if os.path.isdir(directory) else "it is a file, not a directory"
         raise CheckpointError(f"{directory}: not an rl_training checkpoint ({reason})")
     data = read_json(path)
     if not isinstance(data, dict) or data.get("format") != FORMAT or type(data.get("schema")) is not int:
@@ -219,8 +273,13 @@ def _parse_manifest(data: dict[str, Any]) -> Manifest:
     for name, kind in _FIELD_TYPES.items():
         if type(data.get(name)) is not kind:
             raise ValueError(f"the field {name!r} is missing or is not of type {kind.__name__}")
+        if kind is str and len(data[name]) > LONGEST_FIELD:
+            raise ValueError(f"the field {name!r} has {len(data[name])} characters, the limit is {LONGEST_FIELD}")
+        if kind is int and not 0 <= data[name] <= LARGEST_COUNT:
+            raise ValueError(f"the field {name!r} is out of range")
     if data["kind"] not in ("resume", "agent"):
         raise ValueError(f"the kind {data['kind']!r} is unknown")
+    _check_fingerprint(data["fingerprint"])
     unexpected = sorted(set(data["files"]) ^ set(FILES))
     if unexpected:
         raise ValueError(f"expected the files {', '.join(FILES)}; {unexpected[0]!r} is missing or unexpected")
@@ -230,8 +289,33 @@ def _parse_manifest(data: dict[str, Any]) -> Manifest:
         if not re.fullmatch("[0-9a-f]{64}", str(record.get("sha256"))):
             raise ValueError(f"the entry of {name} has no SHA-256")
     fields = {name: data[name] for name in _FIELD_TYPES}
+    if len(data["segments"]) > MAX_SEGMENTS:
+        raise ValueError(f"{len(data['segments'])} replay segments exceed the limit of {MAX_SEGMENTS}")
     fields["segments"] = [SegmentRef.from_json(record) for record in data["segments"]]
+    if len({segment.name for segment in fields["segments"]}) != len(fields["segments"]):
+        raise ValueError("a replay segment is listed twice")  # each of them would be hashed
     return Manifest(schema=data["schema"], **fields)
+
+
+def _check_fingerprint(entries: dict[str, Any]) -> None:
+    if len(entries) > MAX_FINGERPRINT_ENTRIES:
+        raise ValueError(f"a fingerprint of {len(entries)} entries exceeds the limit of {MAX_FINGERPRINT_ENTRIES}")
+    for name, value in entries.items():
+        plain = value is None or type(value) is str or (type(value) is int and abs(value) <= LARGEST_COUNT)
+        if not plain or len(name) > LONGEST_FIELD or (isinstance(value, str) and len(value) > LONGEST_FIELD):
+            raise ValueError(f"the fingerprint entry {one_line(name, 60)!r} is not a short text or a number")
+
+
+def _count_values(tree: Any) -> int:
+    """The number of values in a JSON tree, containers included."""
+    count, level = 0, [tree]
+    while level:
+        count += len(level)
+        containers = (
+            item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)
+        )
+        level = [child for container in containers for child in container]
+    return count
 
 
 def load_checkpoint(directory: str | Path) -> Checkpoint:
@@ -241,6 +325,8 @@ def load_checkpoint(directory: str | Path) -> Checkpoint:
     for name, record in manifest.files.items():
         check_file(directory / name, record["size"], record["sha256"])
     config, tree = (read_json(directory / name) for name in FILES[:2])
+    if _count_values(config) > MAX_CONFIG_VALUES:
+        raise CheckpointError(f"{directory / FILES[0]}: refused, more than {MAX_CONFIG_VALUES} values")
     tensors = read_arrays(directory / FILES[2])
     try:
         state = unflatten_state(tree, tensors)
@@ -257,7 +343,7 @@ def replay_directory(checkpoint: Path) -> Path:
 
 
 def verify_checkpoint(directory: str | Path, *, segments: SegmentCheck = "hash") -> list[str]:
-    """All problems of a checkpoint, one line each; empty if it is valid."""
+    """The problems of a checkpoint (the first 20), one line each; empty if it is valid."""
     directory = Path(directory)
     try:
         manifest = read_manifest(directory)
@@ -272,6 +358,10 @@ def verify_checkpoint(directory: str | Path, *, segments: SegmentCheck = "hash")
     for path, size, sha256 in checks:
         try:
             check_file(path, size, sha256)
+            if sha256 is not None and path.suffix == SUFFIX:
+                read_header(path)  # hashes that match prove only that the author of the files made them
         except CheckpointError as error:
             problems.append(str(error))
+            if len(problems) == MAX_PROBLEMS:
+                break
     return problems

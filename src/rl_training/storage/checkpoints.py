@@ -7,6 +7,7 @@ agent so far). `checkpoint_format` writes and reads a checkpoint, `replay_segmen
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from rl_training.storage.checkpoint_format import (
     Kind,
     Manifest,
     SegmentCheck,
+    foreign_files,
     load_checkpoint,
     read_manifest,
     replay_directory,
@@ -34,7 +36,7 @@ from rl_training.storage.replay_segments import (
     remove_unused_segments,
     write_segment,
 )
-from rl_training.storage.run_directory import is_run_directory, list_runs
+from rl_training.storage.run_directory import is_run_directory, list_runs, why_unreadable
 from rl_training.text import one_line
 
 __all__ = [
@@ -79,12 +81,16 @@ def checkpoint_steps(path: Path) -> int:
 def list_checkpoints(run_dir: str | Path, kind: Kind | None = None) -> list[Path]:
     """The checkpoint directories of one kind or of both, newest first, without verification."""
     folder = Path(run_dir) / "checkpoints"
-    if not folder.is_dir():
+    try:
+        entries = list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise CheckpointError(f"{folder}: cannot be read ({one_line(error.strerror)})") from None
     ages = []
-    for path in folder.iterdir():
+    for path in entries:
         match = _NAME.fullmatch(path.name)
-        if match and kind in (None, _kind_of(path)) and path.is_dir() and not path.is_symlink():
+        if match and kind in (None, _kind_of(path)) and os.path.isdir(path) and not os.path.islink(path):
             ages.append(((int(match[2]), match[1] == "step", int(match[3] or 0)), path))
     return [path for _, path in sorted(ages, reverse=True)]
 
@@ -125,15 +131,16 @@ def _newest(run_dir: Path, kind: Kind, segments: SegmentCheck) -> Checkpoint:
 def apply_retention(run_dir: str | Path, keep: int) -> list[Path]:
     """Delete old checkpoints and unused replay segments; return the deleted checkpoints.
 
-    The newest `keep` valid checkpoints to resume from, the newest valid best agent, and everything newer than
-    those stay. Call this after a save, not between writing a segment and the save: it deletes every segment that no
-    checkpoint uses.
+    The newest `keep` valid checkpoints to resume from, the newest valid exact one of them, the newest valid best agent,
+    everything newer than those, and every checkpoint with foreign files in its directory stay. Call this after a save,
+    not between writing a segment and the save: it deletes every segment that no checkpoint uses.
     """
     if keep < 1:
         raise ValueError(f"keep must be at least 1, got {keep}")
     run_dir = Path(run_dir)
     unwanted = _beyond(list_checkpoints(run_dir, "resume"), keep)
     unwanted += _beyond(list_checkpoints(run_dir, "agent"), 1)
+    unwanted = [path for path in unwanted if not foreign_files(path)]
     for path in unwanted:
         discard(path)
     remove_leftovers(run_dir / "checkpoints", ("step-", "best-"))
@@ -149,15 +156,24 @@ def apply_retention(run_dir: str | Path, keep: int) -> list[Path]:
 
 
 def _beyond(newest_first: list[Path], keep: int) -> list[Path]:
-    """The checkpoints older than `keep` valid ones; an earlier save of the same step counts as replaced."""
+    """The checkpoints older than `keep` valid ones; an earlier save of the same step counts as replaced.
+
+    The newest exact one is not among them: stops save off schedule, and after a few of them no other checkpoint leads
+    back to the curve of the uninterrupted run.
+    """
     unwanted: list[Path] = []
     valid: set[int] = set()
+    has_exact = False
     for path in newest_first:
-        if len(valid) >= keep or checkpoint_steps(path) in valid:
-            unwanted.append(path)
+        surplus = len(valid) >= keep or checkpoint_steps(path) in valid
         # Check only the size of segments: reading them again at every save would take too long.
-        elif not verify_checkpoint(path, segments="size"):
+        is_valid = not (surplus and has_exact) and not verify_checkpoint(path, segments="size")
+        is_first_exact = is_valid and not has_exact and read_manifest(path).exact
+        if surplus and not is_first_exact:
+            unwanted.append(path)
+        elif is_valid:
             valid.add(checkpoint_steps(path))
+        has_exact = has_exact or is_first_exact
     return unwanted
 
 
@@ -179,14 +195,14 @@ def resolve_checkpoint(
         return _newest_run_checkpoint(Path(output_dir), wanted, segments)
     path = Path(target)
     for candidate in (path, Path(output_dir) / path):
-        if (candidate / MANIFEST).is_file():
+        if os.path.isfile(candidate / MANIFEST):
             return candidate
         if is_run_directory(candidate):
             return _of_run(candidate, which or "latest", segments)
         if path.name in ("latest", "best") and is_run_directory(candidate.parent):
             return _of_run(candidate.parent, "best" if path.name == "best" else "latest", segments)
-    if path.exists():
-        raise CheckpointError(f"{path}: not an rl_training checkpoint or run directory")
+    if os.path.exists(path):
+        raise CheckpointError(f"{path}: not an rl_training checkpoint or run directory{why_unreadable(path)}")
     names = [summary.name for summary in list_runs(output_dir)]
     close = difflib.get_close_matches(text, names, n=1)
     hint = f"; there are no runs in {output_dir}"
@@ -203,6 +219,13 @@ def _of_run(run_dir: Path, which: Which, segments: SegmentCheck) -> Path:
 def _newest_run_checkpoint(output_dir: Path, which: Which, segments: SegmentCheck) -> Path:
     kind: Kind = "agent" if which == "best" else "resume"
     for summary in list_runs(output_dir):
-        if list_checkpoints(summary.path, kind):
+        if _has_checkpoint(summary.path, kind):
             return _of_run(summary.path, which, segments)
     raise CheckpointError(f"no run with a {which} checkpoint in {output_dir}; train one first, or set --output-dir")
+
+
+def _has_checkpoint(run_dir: Path, kind: Kind) -> bool:
+    try:
+        return bool(list_checkpoints(run_dir, kind))
+    except CheckpointError:  # not readable: another user's, perhaps
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -10,10 +11,12 @@ import shutil
 import stat
 import threading
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rl_training.errors import CheckpointError
+from rl_training.storage.real_files import DIRECTORY_MODE, open_own_file, refusal, why_not_own_directory
 from rl_training.text import one_line
 
 # These limits keep the memory for a hostile file below 200 MB: `{"a":0}` needs 30 times its length in memory.
@@ -54,14 +57,28 @@ def sync_directory(path: Path) -> None:
 def make_directory(path: Path) -> None:
     """Create a directory and its missing parents durably: files are lost if the name of their directory is lost."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(parents=True, exist_ok=True)
     for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # another process may create it at the same time
+            os.mkdir(folder, DIRECTORY_MODE)
         sync_directory(folder.parent)
+
+
+def make_own_directory(path: Path) -> Path:
+    """Create a directory durably, or check that it is real: an OSError if it is a link or if its parent is missing."""
+    try:
+        os.mkdir(path, DIRECTORY_MODE)
+    except FileExistsError:
+        why = why_not_own_directory(path)
+        if why is not None:
+            raise refusal(path, why) from None
+    else:
+        sync_directory(path.parent)
+    return path
 
 
 def write_synced(path: Path, content: bytes) -> None:
     """Write a new file; its content is on the disk when this returns."""
-    with open(path, "xb") as file:
+    with open_own_file(path, "xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -69,10 +86,15 @@ def write_synced(path: Path, content: bytes) -> None:
 
 def atomic_write_text(path: str | Path, text: str) -> None:
     """Replace a file so that readers, even after a crash, see either the old text or the new text."""
+    atomic_write_bytes(path, text.encode("utf-8"))
+
+
+def atomic_write_bytes(path: str | Path, content: bytes) -> None:
+    """As `atomic_write_text`, for content that is not text."""
     path = Path(path)
     temporary = temporary_sibling(path)
     try:
-        write_synced(temporary, text.encode("utf-8"))
+        write_synced(temporary, content)
         os.replace(temporary, path)
         sync_directory(path.parent)
     except BaseException:
@@ -98,15 +120,22 @@ def release_temporary(path: Path) -> None:
 
 def remove_leftovers(directory: Path, prefixes: tuple[str, ...]) -> None:
     """Remove the temporary files of dead writers; `prefixes` are the names that the library writes there."""
+    for entry in leftovers(directory, prefixes):
+        remove_tree(entry)
+
+
+def leftovers(
+    directory: Path, prefixes: tuple[str, ...], purposes: tuple[str, ...] = ("tmp", "trash")
+) -> Iterator[Path]:
+    """The temporary files of dead writers."""
     if not directory.is_dir():
         return
+    starts = tuple(f".{purpose}-{name}" for purpose in purposes for name in prefixes)
     for entry in list(directory.iterdir()):
         parts = entry.name.rsplit("-", 2)
-        if len(parts) != 3 or not parts[1].isdigit() or len(parts[2]) != 8:
-            continue
-        ours = entry.name.startswith(tuple(f".{kind}-{name}" for kind in ("tmp", "trash") for name in prefixes))
+        ours = len(parts) == 3 and parts[1].isdecimal() and len(parts[2]) == 8 and entry.name.startswith(starts)
         if ours and not _writer_is_alive(entry.name, int(parts[1])):
-            remove_tree(entry)
+            yield entry
 
 
 def _writer_is_alive(name: str, process: int) -> bool:

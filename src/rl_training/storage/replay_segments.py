@@ -24,7 +24,7 @@ from rl_training.storage.durable_files import (
     temporary_sibling,
 )
 from rl_training.storage.state_tree import ARRAY_DTYPES
-from rl_training.storage.tensor_files import read_arrays, write_arrays
+from rl_training.storage.tensor_files import SUFFIX, read_arrays, write_arrays
 from rl_training.text import one_line
 
 SEGMENT_NAME = re.compile(r"segment-\d{12,20}-\d{12,20}(-\d{1,6})?\.safetensors")
@@ -51,6 +51,8 @@ class SegmentRef:
             raise ValueError("a replay segment entry is malformed")
         if not SEGMENT_NAME.fullmatch(record["name"]):
             raise ValueError(f"the replay segment name {one_line(record['name'])!r} is not valid")
+        if not all(0 <= record[key] < 2**63 for key in ("start", "stop", "size")):
+            raise ValueError(f"the replay segment {record['name']} has an impossible range or size")
         return cls(**record)
 
 
@@ -70,7 +72,7 @@ def write_segment(directory: str | Path, start: int, stop: int, arrays: Mapping[
         record = file_record(temporary)
         crash_point("segment-written")
         # A run that is killed between a segment and its checkpoint writes the same interval again.
-        final = free_name(directory / f"segment-{start:012d}-{stop:012d}", suffix=".safetensors", first=1)
+        final = free_name(directory / f"segment-{start:012d}-{stop:012d}", suffix=SUFFIX, first=1)
         os.rename(temporary, final)
         crash_point("segment-renamed")
         sync_directory(directory)

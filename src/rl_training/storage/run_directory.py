@@ -6,66 +6,95 @@ import contextlib
 import json
 import os
 import re
-import sys
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from rl_training.errors import CheckpointError, ConfigError
+from rl_training.storage import run_lock
 from rl_training.storage.durable_files import (
     atomic_write_text,
     free_name,
     make_directory,
-    read_json,
+    make_own_directory,
+    remove_leftovers,
     sync_directory,
 )
+from rl_training.storage.real_files import (
+    DIRECTORY_MODE,
+    why_not_own_directory,
+    why_not_own_file,
+)
+from rl_training.storage.run_file import MOST_RUNS, RUN_FILE, STATUSES, created_at, read_run_info
+from rl_training.storage.run_lock import LOCK_FILE
 from rl_training.text import one_line
 
 __all__ = [
     "RunDirectory",
     "RunSummary",
+    "absolute_output_dir",
     "atomic_write_text",
     "create_run_directory",
     "is_run_directory",
     "list_runs",
     "open_run_directory",
     "run_status",
+    "why_unreadable",
 ]
 
-STATUSES = ("running", "finished", "interrupted", "failed")
-RUN_FILE = "run.json"
-LOCK_FILE = "lock"
-# `list_runs` holds the lock for a moment to check whether the run is alive.
-LOCK_PATIENCE_SECONDS = 0.3
-# Windows hides locked bytes from other processes; the process number at the start must stay readable.
-_WINDOWS_LOCK_OFFSET = 2**20
+# Whatever a run appends to, or creates files in. Everything else is replaced by renaming, which follows no link.
+_APPENDED = (LOCK_FILE, "metrics.jsonl")
+_FOLDERS = ("checkpoints", "replay", "crash", "tensorboard", "wandb")
+_REPLACED = (RUN_FILE, "config.yaml", "metrics.csv")
 
-_held_locks: set[int] = set()
-_fork_hook_installed = False
+
+@dataclass
+class _Memory:
+    """What this process knows about a run, whatever happens to its files."""
+
+    info: dict[str, Any] = field(default_factory=dict)
+    lock: int | None = None  # descriptors; open ones keep their inode numbers from being used again
+    folder: int | None = None
 
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """One run: `path` contains its config, metrics, checkpoints and replay data."""
+    """One run: `path` contains its config, metrics, checkpoints and replay data.
+
+    `path` is absolute: an environment may change the working directory. `named` is the path that the user gave.
+    """
 
     path: Path
+    named: Path = field(default=Path(), compare=False, repr=False)
+    _memory: _Memory = field(default_factory=_Memory, compare=False, repr=False)
 
     @property
     def name(self) -> str:
         return self.path.name
 
+    def shown(self, path: Path) -> Path:
+        """`path`, inside the run, in the form that the user gave, unless the working directory has changed since."""
+        with contextlib.suppress(ValueError, OSError):
+            shown = self.named / path.relative_to(self.path)
+            return shown if shown.absolute() == path else path
+        return path
+
     def read_info(self) -> dict[str, Any]:
-        """The content of run.json."""
-        return _read_info(self.path)
+        """The valid fields of run.json."""
+        return read_run_info(self.path)
 
     def update(self, **fields: Any) -> None:
-        """Change fields of run.json atomically, for example `update(status="finished")`."""
-        info = {**_read_info(self.path), **fields}
-        if info.get("status") not in STATUSES:
-            raise ValueError(f"status must be one of {', '.join(STATUSES)}, got {info.get('status')!r}")
+        """Change fields of run.json atomically, for example `update(status="finished")`.
+
+        Fields that are missing or damaged on the disk are restored from what this process knows.
+        """
+        self.check_in_place()
+        info = {"status": "running", **self._memory.info, **self.read_info(), **fields}
+        if info["status"] not in STATUSES:
+            raise ValueError(f"status must be one of {', '.join(STATUSES)}, got {info['status']!r}")
+        self._memory.info = info
         try:
             atomic_write_text(self.path / RUN_FILE, json.dumps(info, indent=2) + "\n")
         except OSError as error:
@@ -73,37 +102,75 @@ class RunDirectory:
                 f"{self.path / RUN_FILE}: cannot be written ({one_line(error.strerror or error)}); free some space"
             ) from None
 
+    def know(self, **fields: Any) -> None:
+        """Remember fields for the case that run.json lacks them. Nothing is written."""
+        found = self.read_info()
+        if not found:  # nothing is left of run.json
+            found = {"created": created_at({}, self.path).isoformat(), "number": next_run_number(self.path.parent)}
+        self._memory.info = {**fields, **found}
+
+    def folder(self, name: str) -> Path:
+        """The directory `name` of this run, created if it is missing. It is a real directory, never a link."""
+        self.check_in_place()
+        try:
+            return make_own_directory(self.path / name)
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.path / name}: cannot be written to ({one_line(error.strerror or error)}); "
+                "free some space or choose another output_dir"
+            ) from None
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Reserve the run for this process; a CheckpointError if another process has reserved it.
 
-        The operating system releases the lock when its process dies, so there are no stale locks.
+        The operating system releases the lock when its process dies, so there are no stale locks. Nothing is written to
+        a run that has links where the library writes.
         """
-        _close_locks_in_forked_children()
+        memory = self._memory
         try:
-            descriptor = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+            self._refuse_links()
+            memory.lock = run_lock.acquire(self.path)
         except OSError as error:
             raise CheckpointError(f"{self.path}: cannot lock the run ({one_line(error.strerror)})") from None
-        deadline = time.monotonic() + LOCK_PATIENCE_SECONDS
-        while not _try_lock(descriptor):
-            if time.monotonic() > deadline:
-                os.lseek(descriptor, 0, os.SEEK_SET)
-                owner = one_line(os.read(descriptor, 32).decode("ascii", "replace")) or "unknown"
-                os.close(descriptor)
-                raise CheckpointError(f"run {self.path} is in use by process {owner}; wait for it or stop it")
-            time.sleep(0.02)
-        _held_locks.add(descriptor)
         try:
-            os.ftruncate(descriptor, 0)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            os.write(descriptor, str(os.getpid()).encode("ascii"))
+            with contextlib.suppress(OSError):  # Windows cannot open a directory, nor rename one with an open file
+                memory.folder = run_lock.hold(os.open(self.path, os.O_RDONLY))
+            with contextlib.suppress(OSError):
+                remove_leftovers(self.path, _REPLACED)
             yield
         finally:
-            # In a forked child the descriptor is closed already, and its number may belong to another file.
-            if descriptor in _held_locks:
-                _held_locks.discard(descriptor)
-                _unlock(descriptor)
-                os.close(descriptor)
+            run_lock.release(memory.folder)
+            run_lock.release(memory.lock)
+            memory.lock = memory.folder = None
+
+    def check_in_place(self) -> None:
+        """CheckpointError if the run, locked by this process, is no longer at its path.
+
+        Writing by path would then create half a run, or write into another run that has taken the name.
+        """
+        if self._memory.lock is None:
+            return
+        if self._memory.folder is not None and not run_lock.is_at(self._memory.folder, self.path):
+            raise CheckpointError(
+                f"{self.path}: the run directory was moved or deleted during training; work since its last checkpoint "
+                "is lost; resume the run from where it is now"
+            )
+        if not run_lock.is_at(self._memory.lock, self.path / LOCK_FILE):
+            # The lock file was removed. Unless another process has taken the run, it is locked again.
+            with contextlib.suppress(OSError):
+                removed, self._memory.lock = self._memory.lock, run_lock.acquire(self.path)
+                run_lock.release(removed)
+
+    def _refuse_links(self) -> None:
+        reasons = [(name, why_not_own_file(self.path / name)) for name in _APPENDED]
+        reasons += [(name, why_not_own_directory(self.path / name)) for name in _FOLDERS]
+        for name, why in reasons:
+            if why is not None:
+                way_out = "use a copy made with `cp -rL`" if "link" in why else "remove it"
+                raise CheckpointError(
+                    f"{self.path / name}: refused, {why}, and a run writes only to its own directory; {way_out}"
+                )
 
 
 @dataclass(frozen=True)
@@ -118,6 +185,17 @@ class RunSummary:
     env: str | None
     seed: int | None
     total_timesteps: int | None
+    number: int = 0  # counts the runs of a directory; 0 in runs of older versions
+
+
+def absolute_output_dir(output_dir: str | Path) -> Path:
+    """`output_dir` as an absolute path; links in it are kept."""
+    try:
+        return Path(output_dir).absolute()
+    except OSError:
+        raise ConfigError(
+            f"output_dir: {output_dir} is relative, and the working directory is gone; pass an absolute path"
+        ) from None
 
 
 def create_run_directory(
@@ -132,14 +210,17 @@ def create_run_directory(
     """Create a new directory for one run; a name that is taken gets the suffix `-2`, `-3`, ..."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", name):
         raise ConfigError(f"run_name: {one_line(name)!r} must be 1 to 64 letters, digits, '.', '_' or '-'")
-    output_dir = Path(output_dir)
+    named = Path(output_dir)
+    folder = absolute_output_dir(named)
     try:
-        make_directory(output_dir)
-        path = _make_exclusive(output_dir, name)
-        sync_directory(output_dir)
+        make_directory(folder)
+        number = next_run_number(folder)
+        path = _make_exclusive(folder, name)
+        sync_directory(folder)
         info = {
             "status": "running",
             "created": datetime.now(timezone.utc).isoformat(),
+            "number": number,
             "algorithm": algorithm,
             "env": env,
             "seed": seed,
@@ -148,43 +229,71 @@ def create_run_directory(
         atomic_write_text(path / RUN_FILE, json.dumps(info, indent=2) + "\n")
     except OSError as error:
         raise ConfigError(
-            f"output_dir: cannot create a run in {output_dir} ({one_line(error.strerror)}); choose another directory"
+            f"output_dir: cannot create a run in {named} ({one_line(error.strerror)}); choose another directory"
         ) from None
-    return RunDirectory(path)
+    return RunDirectory(path, named / path.name, _Memory(info))
 
 
 def _make_exclusive(output_dir: Path, name: str) -> Path:
     while True:
         path = free_name(output_dir / name)
         try:
-            os.mkdir(path, 0o755)
+            os.mkdir(path, DIRECTORY_MODE)
         except FileExistsError:  # another process took the name in the meantime
             continue
         return path
 
 
+def next_run_number(output_dir: Path) -> int:
+    """One more than the largest number of the runs in a directory. Unlike a clock, it never goes back."""
+    numbers = [0]
+    with contextlib.suppress(CheckpointError):  # a directory that can be written to but not listed
+        numbers += [read_run_info(path).get("number", 0) for path in _entries(output_dir)]
+    # A forged number at the limit makes later runs equal to it, and then the time of creation decides.
+    return min(max(numbers) + 1, MOST_RUNS)
+
+
 def is_run_directory(path: str | Path) -> bool:
-    """Whether `path` has a run.json or checkpoints."""
-    path = Path(path)
-    return (path / RUN_FILE).is_file() or (path / "checkpoints").is_dir()
+    """Whether `path` has a run.json or checkpoints. A directory that cannot be read is not a run."""
+    return os.path.isfile(os.path.join(path, RUN_FILE)) or os.path.isdir(os.path.join(path, "checkpoints"))
 
 
 def open_run_directory(path: str | Path) -> RunDirectory:
     """Open an existing run; a CheckpointError if `path` is not a run."""
     path = Path(path)
     if not is_run_directory(path):
-        reason = "not a run directory" if path.exists() else "no such run directory"
+        reason = f"not a run directory{why_unreadable(path)}" if os.path.lexists(path) else "no such run directory"
         raise CheckpointError(f"{path}: {reason}; `rl-training list runs` shows the runs")
-    return RunDirectory(path)
+    return RunDirectory(path.absolute(), path)
+
+
+def why_unreadable(path: Path) -> str:
+    """For the end of a message about a directory: " (Permission denied)" if it cannot be read, or nothing."""
+    try:
+        os.scandir(path).close()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        return f" ({one_line(error.strerror)})"
+    return ""
 
 
 def list_runs(output_dir: str | Path) -> list[RunSummary]:
     """All runs in a directory, newest first. A run with an unreadable run.json has empty fields."""
     folder = Path(output_dir)
-    if not folder.is_dir():
+    runs = [_summarize(path) for path in _entries(folder) if is_run_directory(path)]
+    return sorted(runs, key=lambda run: (run.number, datetime.fromisoformat(run.created), run.name), reverse=True)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    runs = [_summarize(path) for path in folder.iterdir() if is_run_directory(path)]
-    return sorted(runs, key=lambda run: (run.created, run.name), reverse=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder}: cannot be read ({one_line(error.strerror)}); choose another directory"
+        ) from None
 
 
 def run_status(path: str | Path) -> str:
@@ -193,92 +302,18 @@ def run_status(path: str | Path) -> str:
 
 
 def _summarize(path: Path) -> RunSummary:
-    info = _read_info(path)
-    status = info.get("status")
-    if status not in STATUSES:
-        status = "unknown"
-    if status == "running" and not _is_locked(path):
+    info = read_run_info(path)
+    status = info.get("status", "unknown")
+    if status == "running" and not run_lock.is_locked(path):
         status = "interrupted"
-    created = info.get("created")
-    if not isinstance(created, str):
-        created = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).isoformat()
     return RunSummary(
         name=path.name,
         path=path,
         status=status,
-        created=created,
-        algorithm=_of_type(info.get("algorithm"), str),
-        env=_of_type(info.get("env"), str),
-        seed=_of_type(info.get("seed"), int),
-        total_timesteps=_of_type(info.get("total_timesteps"), int),
+        created=created_at(info, path).isoformat(),
+        algorithm=info.get("algorithm"),
+        env=info.get("env"),
+        seed=info.get("seed"),
+        total_timesteps=info.get("total_timesteps"),
+        number=info.get("number", 0),
     )
-
-
-def _of_type(value: Any, kind: type) -> Any:
-    return value if isinstance(value, kind) else None
-
-
-def _read_info(path: Path) -> dict[str, Any]:
-    try:
-        info = read_json(path / RUN_FILE)
-    except CheckpointError:
-        return {}
-    return info if isinstance(info, dict) else {}
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        descriptor = os.open(path / LOCK_FILE, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        if not _try_lock(descriptor):
-            return True
-        _unlock(descriptor)
-        return False
-    finally:
-        os.close(descriptor)
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _try_lock(descriptor: int) -> bool:
-        os.lseek(descriptor, _WINDOWS_LOCK_OFFSET, os.SEEK_SET)
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-    def _unlock(descriptor: int) -> None:
-        os.lseek(descriptor, _WINDOWS_LOCK_OFFSET, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
-
-else:
-    import fcntl
-
-    def _try_lock(descriptor: int) -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
-
-    def _unlock(descriptor: int) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
-def _close_locks_in_forked_children() -> None:
-    # A forked env worker inherits the lock. If it outlived a killed run, the run would stay locked.
-    global _fork_hook_installed
-    if not _fork_hook_installed and hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_close_held_locks)
-        _fork_hook_installed = True
-
-
-def _close_held_locks() -> None:
-    for descriptor in _held_locks:
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
-    _held_locks.clear()
