@@ -20,6 +20,7 @@ from rl_training.envs.async_vector import AsyncVector
 from rl_training.envs.batched_classic import BATCHED_ENVS
 from rl_training.envs.factory import autoreset_mode, backend_of, make_env, make_vector_env
 from rl_training.errors import ConfigError, EnvError
+from waiting import DEADLINE_SECONDS
 
 
 class BrokenEnv(gym.Env):
@@ -246,6 +247,13 @@ def test_an_id_like_no_other_is_told_how_to_bring_its_own() -> None:
         make_env("Qqqqzzz-v0")
 
 
+@pytest.mark.parametrize("env_id", ["x" * 20_000, "y" * 20_000 + ":Any-v0", "ALE/" + "z" * 20_000])
+def test_a_long_id_is_shortened_and_the_way_out_is_not(env_id: str) -> None:
+    with pytest.raises(EnvError, match=r"module:EnvId|PYTHONPATH") as caught:
+        make_env(env_id)
+    assert len(str(caught.value)) < 1000
+
+
 def test_an_id_without_version_is_the_newest_and_old_versions_are_quiet() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -310,5 +318,5 @@ def test_the_package_of_envs_imports_gymnasium_only_on_demand() -> None:
         "assert 'gymnasium' in sys.modules and 'torch' not in sys.modules\n"
         "assert not hasattr(envs, 'nothing_of_the_kind')\n"
     )
-    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_SECONDS)
     assert finished.returncode == 0, finished.stderr

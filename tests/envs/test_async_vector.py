@@ -18,10 +18,11 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 from faulty_envs import WAYS, FaultyEnv
-from rl_training.envs import async_vector
+from rl_training.envs import async_nursery, async_vector
 from rl_training.envs.env_runner import check_observation
 from rl_training.envs.factory import autoreset_mode, make_vector_env
 from rl_training.envs.failures import RESTARTED, EnvFailed
+from waiting import DEADLINE_SECONDS, wait_until
 
 SLOW = {"sleep", "stop"}
 
@@ -53,9 +54,9 @@ class Nested(gym.Env[Any, Any]):
         return self.observation_space.sample(), reward, over < 0.2, over > 0.9, {"over": over}
 
 
-def faulty(
-    how: str, tmp_path: Path, *, times: int | None = 1, num_envs: int = 3, timeout: float = 1.0, **kwargs: Any
-) -> Any:
+def faulty(how: str, tmp_path: Path, *, times: int | None = 1, num_envs: int = 3, **kwargs: Any) -> Any:
+    # An env that hangs costs the whole timeout. The others must answer within it, on a busy machine too.
+    timeout = 3.0 if how in SLOW else DEADLINE_SECONDS
     if times is not None:
         (tmp_path / "times").write_bytes(b"x" * times)
         kwargs["times"] = str(tmp_path / "times")
@@ -67,14 +68,15 @@ def is_running(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return state_of(process) not in ("Z", "")
 
 
-def wait_until(condition: Any, seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def state_of(process: int) -> str:
+    """The letter of the kernel, such as T for stopped and Z for ended; nothing if the process is gone."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def plain(value: Any) -> Any:
@@ -109,9 +111,7 @@ def test_whatever_way_an_env_fails_it_is_replaced_and_the_others_go_on(how: str,
     for number in range(1, 4):
         assert RESTARTED not in envs.step(np.array([0, number % 3, 2]))[4]
     before = envs.processes
-    started = time.monotonic()
     observations, rewards, terminated, truncated, infos = envs.step(np.array([0, 1, 2]))
-    assert time.monotonic() - started < 2 + (1 if how in SLOW else 0)
     assert infos[RESTARTED].tolist() == [False, True, False]
     assert observations[:, 0].tolist() == [4, 0, 4] and rewards.tolist() == [4, 0, 4]
     assert not terminated.any() and not truncated.any()
@@ -187,15 +187,16 @@ def test_a_constructor_that_fails_in_a_replacement_costs_the_budget(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("how", "why"), [("exit", "ended by itself with exit code 9"), ("sleep", r"gave no answer within 0\.5 s")]
+    ("how", "timeout", "why"),
+    [("exit", DEADLINE_SECONDS, "ended by itself with exit code 9"), ("sleep", 0.1, r"gave no answer within 0\.5 s")],
 )
-def test_a_constructor_that_takes_its_process_along_is_told_on_one_line(how: str, why: str) -> None:
+def test_a_constructor_that_takes_its_process_along_is_told_on_one_line(how: str, timeout: float, why: str) -> None:
     class Stillborn(FaultyEnv):
         def __init__(self) -> None:
             os._exit(9) if how == "exit" else time.sleep(1000)
 
     with pytest.raises(EnvFailed, match=f"the env failed in the making.*{why}"):
-        make_vector_env(Stillborn, 2, backend="async", timeout=0.1)
+        make_vector_env(Stillborn, 2, backend="async", timeout=timeout)
 
 
 def test_an_env_may_use_torch_in_its_process() -> None:
@@ -208,7 +209,7 @@ def test_an_env_may_use_torch_in_its_process() -> None:
             return super().step(action)
 
     _ = torch.ones(700, 700) @ torch.ones(700, 700)
-    envs = make_vector_env(Thinking, 2, env_kwargs={"fail_at": -1}, backend="async", timeout=20.0)
+    envs = make_vector_env(Thinking, 2, env_kwargs={"fail_at": -1}, backend="async", timeout=DEADLINE_SECONDS)
     envs.reset(seed=0)
     envs.step(np.zeros(2, np.int64))
     assert envs.failures == []
@@ -237,40 +238,33 @@ def test_workers_are_gone_when_their_parent_is_killed_even_stopped_ones(tmp_path
         "first = make_vector_env('CartPole-v1', 2, backend='async')\n"
         "envs = make_vector_env(FaultyEnv, 2, env_kwargs=kwargs, backend='async')\n"
         "envs.reset(seed=20)\n"
-        "print(*first.processes, *envs.processes, first._nursery, envs._nursery, flush=True)\n"
+        "everything = [each for one in (first, envs) for each in (*one.processes, *one._nursery.processes)]\n"
+        "print(*everything, flush=True)\n"
         "envs.step(np.zeros(2, np.int64))\n"
     )
     command = [sys.executable, "-c", program, str(Path(__file__).parents[1] / "support")]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     processes = [int(word) for word in parent.stdout.readline().split()]
-    assert len(processes) == 6 and all(is_running(process) for process in processes)
-    time.sleep(0.2)
+    assert len(processes) == 8 and all(is_running(process) for process in processes)
+    # In the first step, one env stops itself.
+    wait_until(lambda: any(state_of(process) == "T" for process in processes))
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    wait_until(lambda: not any(is_running(process) for process in processes), 5.0)
-
-
-def test_a_killed_nursery_takes_its_workers_along_and_is_named() -> None:
-    envs = make_vector_env("CartPole-v1", 2, backend="async")
-    envs.reset(seed=0)
-    processes = envs.processes
-    os.kill(envs._nursery, signal.SIGKILL)
     wait_until(lambda: not any(is_running(process) for process in processes))
-    with pytest.raises(EnvFailed, match=r"env 0 failed .*the process that starts the env processes is gone"):
-        envs.step(np.zeros(2, np.int64))
-    envs.close()
 
 
-def test_vector_envs_can_be_closed_in_any_order() -> None:
+def test_vector_envs_can_be_closed_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one's processes have copies of the first one's sockets: they must not keep it open."""
+    forced, force_end = [], async_nursery.Nursery._force_end
+    monkeypatch.setattr(async_nursery, "CLOSING_SECONDS", DEADLINE_SECONDS)
+    monkeypatch.setattr(async_nursery.Nursery, "_force_end", lambda each: forced.append(force_end(each)))
     first, second = (make_vector_env("CartPole-v1", 2, backend="async") for _ in range(2))
-    started = time.monotonic()
     first.close()
     second.reset(seed=0)
     second.close()
-    assert time.monotonic() - started < 3.0
+    assert not forced, "the processes did not end by themselves"
 
 
 def test_nothing_is_left_behind_by_closing() -> None:
@@ -282,7 +276,7 @@ def test_nothing_is_left_behind_by_closing() -> None:
     for _ in range(2):
         envs = make_vector_env("CartPole-v1", 2, backend="async")
         envs.reset(seed=0)
-        processes = [*envs.processes, envs._nursery]
+        processes = [*envs.processes, *envs._nursery.processes]
         envs.close()
         envs.close()
         assert not any(is_running(process) for process in processes)

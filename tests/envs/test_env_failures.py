@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,14 +29,15 @@ from rl_training.errors import CheckpointError, EnvError
 from rl_training.experiment.registry import get_spec
 from rl_training.playback.crash_replay import reproduce
 from rl_training.runtime.collector import Collector
+from rl_training.runtime.loop_setup import build_loop
 from rl_training.runtime.run_envs import training_envs
-from rl_training.runtime.session import build_loop
 from rl_training.runtime.steps import Episode
 from rl_training.runtime.workflows import train
 from rl_training.storage.state_tree import state_hash
 from rl_training.telemetry.recorder import read_metrics
 from run_cases import CASES, metric_lines, saved_state
 from tiny_runs import EVERY_ALGORITHM, tiny_config
+from waiting import DEADLINE_SECONDS
 
 TINY: dict[str, Any] = {"hidden_sizes": (8,), "eval_episodes": 1}
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
@@ -196,7 +198,7 @@ def config_of(tmp_path: Path, **changes: Any) -> TrainConfig:
         "total_timesteps": 400,
         "log_every": 20,
         "output_dir": str(tmp_path),
-        "env_timeout": 1.0,
+        "env_timeout": DEADLINE_SECONDS,
         "model": {"hidden_sizes": (8,)},
         "eval_episodes": 1,
         "algo_kwargs": {"num_steps": 10, "minibatch_size": 20},
@@ -225,7 +227,7 @@ def any_env(tmp_path: Path, times: int, how: str, **kwargs: Any) -> dict[str, An
 
 
 def test_a_run_goes_on_after_failures_and_counts_them(registered: Path, tmp_path: Path) -> None:
-    config = config_of(tmp_path, env_kwargs=any_env(tmp_path, 2, "sleep"))
+    config = config_of(tmp_path, env_timeout=2.0, env_kwargs=any_env(tmp_path, 2, "sleep"))
     result = train(config, show=False)
     assert 380 < result.env_steps <= 400 and not result.interrupted
     lines = [line for line in read_metrics(result.run_dir) if line["kind"] == "train"]
@@ -284,9 +286,9 @@ def test_an_evaluation_that_fails_is_one_line_with_a_crash_file(registered: Path
 
     agent = PPO(Unlucky, output_dir=str(tmp_path), num_steps=10, minibatch_size=10, **TINY)
     pattern = r"failed in step of an evaluation \(seed 10000, step 4 of its episode, last action \d\): faulty_envs"
-    with pytest.raises(EnvError, match=pattern) as caught:
-        agent.learn(40, show=False)
-    path = str(caught.value).split("reproduce ")[1]
+    error = agent.learn(40, show=False).result.evaluation_error
+    assert isinstance(error, EnvError) and re.search(pattern, str(error)), error
+    path = str(error).split("reproduce ")[1]
     assert Path(path).name == "evaluation-step-40.json"
     with pytest.raises(EnvFailed, match="the wheel came off"):
         reproduce(path, env=Unlucky)

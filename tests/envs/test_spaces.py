@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections import OrderedDict
 from typing import Any
 
@@ -214,6 +215,15 @@ def test_box_actions_reach_both_bounds_and_are_clipped() -> None:
     assert given.dtype == np.float32
 
 
+def test_an_action_beyond_a_bound_is_the_action_at_the_bound_to_the_last_bit() -> None:
+    generator = np.random.default_rng(0)
+    low = generator.uniform(-10.0, 10.0, 200)
+    spaces = Spaces(BOX, gym_spaces.Box(low, low + generator.uniform(0.1, 10.0, 200), dtype=np.float64))
+    at_bounds = spaces.to_env_actions(np.repeat([[-1.0], [1.0]], 200, axis=1))
+    beyond = spaces.to_env_actions(np.repeat([[-3.0], [3.0]], 200, axis=1))
+    np.testing.assert_array_equal(beyond, at_bounds)
+
+
 @pytest.mark.parametrize(("shape", "dtype"), [((3,), np.float32), ((2, 3), np.float64), ((), np.float32)])
 def test_box_actions_are_scaled_linearly_inside_the_bounds(shape: tuple[int, ...], dtype: Any) -> None:
     generator = np.random.default_rng(5)
@@ -335,3 +345,55 @@ def test_a_document_of_other_keys_or_of_an_action_nobody_takes_is_a_value_error(
             Spaces.from_json(document)
     with pytest.raises(ValueError, match="action space"):
         Spaces.from_json({"observation": GOOD_BOX, "action": {"type": "tuple", "spaces": [GOOD_BOX]}})
+
+
+def _box(shape: list[int], dtype: str = "float32") -> dict[str, Any]:
+    return {"type": "box", "low": 0, "high": 1, "shape": shape, "dtype": dtype}
+
+
+_TWO = {"type": "discrete", "n": 2, "start": 0}
+TOO_LARGE = {
+    "box": _box([2**28]),
+    "box of doubles": _box([2**21 + 1], "float64"),
+    "image": _box([256, 1024, 1024], "uint8"),
+    "many small boxes": {"type": "tuple", "spaces": [_box([2**20])] * 20},
+    "boxes in a dict": {"type": "dict", "spaces": [[str(number), _box([2**20])] for number in range(20)]},
+    "empty box of many rows": _box([0, 2**60]),
+    "discrete": {"type": "discrete", "n": 2**40, "start": 0},
+    "multi_discrete": {"type": "multi_discrete", "nvec": [2**40, 2], "start": [0, 0], "shape": [2]},
+    "multi_binary": {"type": "multi_binary", "shape": [2**28]},
+    "a tuple of thousands": {"type": "tuple", "spaces": [_TWO] * 2_001},
+    "empty tuples": {"type": "tuple", "spaces": [{"type": "tuple", "spaces": []}] * 2_001},
+    "dimensions": _box([1] * 33),
+}
+
+
+@pytest.mark.parametrize("document", TOO_LARGE.values(), ids=TOO_LARGE)
+def test_a_document_that_asks_for_too_much_is_refused_before_anything_is_made(document: Any) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"too large|spaces inside one|impossible shape"):
+            Spaces.from_json({"observation": document, "action": _TWO})
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_actions_have_a_lower_limit_than_observations() -> None:
+    image = _box([4, 1024, 1024], "uint8")
+    assert Spaces.from_json({"observation": image, "action": _TWO}).observation_shape == (4, 1024, 1024)
+    with pytest.raises(ValueError, match="too large"):
+        Spaces.from_json({"observation": image, "action": _box([65_537])})
+
+
+def test_spaces_that_could_not_be_loaded_again_are_not_saved() -> None:
+    too_large = Spaces(gym_spaces.MultiBinary(2**24 + 1), TWO)
+    with pytest.raises(EnvError, match="too large: wrap the env"):
+        too_large.to_json()
+
+
+def test_the_message_about_a_broken_space_is_short() -> None:
+    for broken in ({"type": "x" * 100_000}, _box([1]) | {"dtype": "y" * 100_000}, _box([1]) | {"low": "z" * 100_000}):
+        with pytest.raises(ValueError, match=r"\w") as caught:
+            Spaces.from_json({"observation": broken, "action": _TWO})
+        assert len(str(caught.value)) < 300

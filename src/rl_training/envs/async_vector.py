@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import time
 from collections.abc import Sequence
@@ -21,9 +20,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rl_training.envs.async_worker import HEADER, QUIT, end_child, pack, start_nursery, unpack
+from rl_training.envs.async_messages import pack, received_messages, unpack
+from rl_training.envs.async_nursery import Nursery, NurseryLost, Worker
+from rl_training.envs.env_closer import note_failed_close
 from rl_training.envs.env_types import EnvMaker
-from rl_training.envs.failures import RESTARTED, ActionHistory, EnvFailed, EnvFailure
+from rl_training.envs.failures import FAILURES, RESTARTED, ActionHistory, EnvFailed, EnvFailure
+from rl_training.envs.forker import ForkerGone, how_it_ended
 from rl_training.envs.shared_block import SharedBlock
 from rl_training.envs.sync_vector import seeds_of
 from rl_training.text import describe_error
@@ -33,19 +35,24 @@ RESTARTS_PER_ENV, WITHIN_SECONDS = 3, 600.0
 RESTARTS_PER_RUN = 20
 # A constructor may load a game, a level or a simulator: it gets this many times the timeout of a step.
 CONSTRUCTOR_PATIENCE = 5
-CLOSING_PATIENCE = 1.0
 
 
 class WorkerError(Exception):
-    """A worker did not answer, or answered with an error; `trace` is the env's traceback if it sent one."""
+    """A worker did not answer, or answered with an error; `trace` is the env's traceback if it sent one.
 
-    def __init__(self, reason: str, trace: str = "", timed_out: bool = False):
+    `blameless`: the env did nothing wrong, its process ended with the nursery.
+    """
+
+    def __init__(self, reason: str, trace: str = "", timed_out: bool = False, blameless: bool = False):
         super().__init__(reason)
-        self.reason, self.trace, self.timed_out = reason, trace, timed_out
+        self.reason, self.trace, self.timed_out, self.blameless = reason, trace, timed_out, blameless
 
 
 class AsyncVector(VectorEnv[Any, Any, Any]):
-    """One process per env, with same-step autoreset. `failures` lists the envs that were replaced."""
+    """One process per env, with same-step autoreset.
+
+    `failures` lists the envs that failed and were replaced, `notes` what else happened to their processes.
+    """
 
     def __init__(self, makers: Sequence[EnvMaker], timeout: float = DEFAULT_TIMEOUT):
         self.num_envs, self.timeout = len(makers), timeout
@@ -54,11 +61,12 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
         self._history = ActionHistory(self.num_envs)
         self._block: SharedBlock | None = None
         self._owner = os.getpid()
-        self._nursery, self._commands = start_nursery(list(makers))
-        self._commands.settimeout(30.0)
-        self._workers: list[_Worker | None] = [None] * self.num_envs
+        self._nursery = Nursery(list(makers))
+        self.notes = self._nursery.notes
+        self._workers: list[Worker | None] = [None] * self.num_envs
         try:
-            self._workers = [self._start(index) for index in range(self.num_envs)]
+            for index in range(self.num_envs):
+                self._workers[index] = self._nursery.start(index)
             greetings = [self._greeting(index) for index in range(self.num_envs)]
         except WorkerError as down:
             self.close()
@@ -133,23 +141,21 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
         workers = [worker for worker in self._workers if worker is not None]
         for worker in workers:
             with contextlib.suppress(OSError):
+                worker.connection.settimeout(0.1)
                 worker.connection.sendall(pack(b"c"))
-        deadline = time.monotonic() + CLOSING_PATIENCE
+        self._nursery.close()
         for worker in workers:
-            with contextlib.suppress(OSError, WorkerError):
-                self._end(worker, max(0.0, deadline - time.monotonic()))
+            for kind, body in received_messages(worker.connection):
+                if kind == b"n":
+                    note_failed_close(unpack(body))
+            worker.connection.close()
         self._workers = []
-        with contextlib.suppress(OSError):
-            self._commands.sendall(QUIT)
-        self._commands.close()
-        with contextlib.suppress(ChildProcessError):
-            end_child(self._nursery, 5.0)
         if self._block is not None:
             os.close(self._block.descriptor)
             self._block = None  # this releases the mapping
 
     def __del__(self) -> None:
-        if not self.closed and hasattr(self, "_commands"):
+        if not self.closed and hasattr(self, "_workers"):
             self.close()
 
     @property
@@ -157,26 +163,12 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
         assert self._block is not None
         return self._block
 
-    def _start(self, index: int) -> _Worker:
-        ours, theirs = socket.socketpair()
-        try:
-            socket.send_fds(self._commands, [f"start {index}".encode()], [theirs.fileno()])
-            return _Worker(int(self._commands.recv(64) or b"x"), ours)
-        except (OSError, ValueError):
-            ours.close()
-            raise WorkerError("the process that starts the env processes is gone") from None
-        finally:
-            theirs.close()
-
-    def _end(self, worker: _Worker, patience: float) -> int:
+    def _end(self, worker: Worker, patience: float) -> int:
         """Wait for a worker and kill it if it takes longer than `patience`; returns how it ended."""
         try:
-            self._commands.sendall(f"end {worker.process} {patience}".encode())
-            return int(self._commands.recv(64) or b"x")
-        except (OSError, ValueError):
-            raise WorkerError("the process that starts the env processes is gone") from None
-        finally:
-            worker.connection.close()
+            return self._nursery.end(worker, patience)
+        except ForkerGone as gone:
+            raise WorkerError(f"the process that starts the env processes {gone}", blameless=True) from None
 
     def _greeting(self, index: int) -> Any:
         patience = CONSTRUCTOR_PATIENCE * self.timeout
@@ -212,7 +204,7 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
             ) from None
         except OSError:
             self._workers[index] = None
-            raise WorkerError(_how_it_ended(self._end(worker, 1.0))) from None
+            raise WorkerError(f"its process {how_it_ended(self._end(worker, 1.0))}") from None
         self._workers[index] = None
         self._end(worker, 0.0)
         content = unpack(body)
@@ -223,11 +215,12 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
     ) -> Any:
         """Start a new process for this env and reset it with `seed`; returns the info of that reset."""
         while True:
-            self._survive(self._history.failure(index, call, down.reason, down.trace, down.timed_out))
+            if not down.blameless:
+                self._survive(self._history.failure(index, call, down.reason, down.trace, down.timed_out))
             self._history.seeded(index, seed)
             try:
                 call = "the making"
-                self._workers[index] = self._start(index)
+                self._workers[index] = self._nursery.start(index)
                 self._greeting(index)
                 self._hand_over(index)
                 call = "reset"
@@ -238,7 +231,9 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
                 return self._answer(index, time.monotonic() + self.timeout)
             except WorkerError as again:
                 down = again
-            except Exception as error:  # raised by the env's constructor
+            except NurseryLost:
+                raise
+            except FAILURES as error:  # raised by the env's constructor
                 down = WorkerError(describe_error(error))
 
     def _survive(self, failure: EnvFailure) -> None:
@@ -261,39 +256,3 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
         if seed is None:
             return None
         return int(np.random.SeedSequence([seed, len(self._failed_at[index])]).generate_state(1)[0])
-
-
-class _Worker:
-    def __init__(self, process: int, connection: socket.socket):
-        self.process, self.connection = process, connection
-
-    def receive(self, deadline: float) -> tuple[bytes, bytearray]:
-        kind, length = HEADER.unpack(self._read(HEADER.size, deadline))
-        return kind, self._read(length, deadline)
-
-    def _read(self, length: int, deadline: float) -> bytearray:
-        body = bytearray(length)
-        view = memoryview(body)
-        while view:
-            self.connection.settimeout(max(0.001, deadline - time.monotonic()))
-            try:
-                count = self.connection.recv_into(view)
-            except TimeoutError:
-                if time.monotonic() - deadline < 0.5:
-                    raise
-                # The whole job was suspended meanwhile, the worker too, but the clock was not.
-                deadline = time.monotonic() + 1.0
-                continue
-            if not count:
-                raise ConnectionResetError  # handled like every other OSError of the connection
-            view = view[count:]
-        return body
-
-
-def _how_it_ended(code: int) -> str:
-    if code >= 0:
-        return f"its process ended by itself with exit code {code}"
-    try:
-        return f"its process was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"its process was killed by signal {-code}"

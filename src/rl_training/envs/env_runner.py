@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rl_training.envs.failures import EnvFailed, EnvFailure, reason_of, trace_of
+from rl_training.envs.failures import FAILURES, EnvFailed, EnvFailure, reason_of, trace_of
 from rl_training.errors import RLTrainingError
 
 Final = tuple[Any, dict[str, Any], dict[str, Any] | None]
@@ -87,7 +87,7 @@ class WatchedEnv:
             return self.env.reset(seed=seed)
         except (RLTrainingError, gym.error.DependencyNotInstalled):
             raise
-        except Exception as error:
+        except FAILURES as error:
             raise self._failed("reset", error) from error
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -96,10 +96,18 @@ class WatchedEnv:
             return self.env.step(action)
         except (RLTrainingError, gym.error.DependencyNotInstalled):
             raise
-        except Exception as error:
+        except FAILURES as error:
             raise self._failed("step", error) from error
 
-    def _failed(self, call: str, error: Exception) -> EnvFailed:
+    def render(self) -> Any:
+        try:
+            return self.env.render()
+        except (RLTrainingError, gym.error.DependencyNotInstalled):
+            raise
+        except FAILURES as error:
+            raise self._failed("render", error) from error
+
+    def _failed(self, call: str, error: BaseException) -> EnvFailed:
         actions = [np.asarray(action).tolist() for action in self.actions]
         failure = EnvFailure(
             reason_of(error),

@@ -8,8 +8,11 @@ import importlib
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
+from rl_training.envs.failures import FAILURES
 from rl_training.errors import EnvError, install_hint
-from rl_training.text import describe_error
+from rl_training.text import describe_error, one_line
+
+LONGEST_SHOWN_ID = 100
 
 
 def find_spec(env_id: str) -> EnvSpec:
@@ -28,15 +31,20 @@ def find_spec(env_id: str) -> EnvSpec:
     if nearest is not None and nearest.rpartition("-v")[0] == name:
         return gym.registry[nearest]
     hint = f"did you mean {nearest!r}?" if nearest else "use 'module:EnvId' for an env that your module registers"
-    raise EnvError(f"env {env_id!r} is not registered: {hint}")
+    raise EnvError(f"env {shown_id(env_id)} is not registered: {hint}")
+
+
+def shown_id(env_id: str) -> str:
+    """An env id for messages, in quotes and not too long."""
+    return repr(one_line(env_id, LONGEST_SHOWN_ID))
 
 
 def _import_for(env_id: str, module: str) -> None:
     try:
         importlib.import_module(module)
-    except Exception as error:
+    except FAILURES as error:
         raise EnvError(
-            f"env {env_id!r}: importing {module!r} failed with {describe_error(error, 1000)}: "
+            f"env {shown_id(env_id)}: importing {shown_id(module)} failed with {describe_error(error, 500)}: "
             "fix it, install it, or add its directory to PYTHONPATH"
         ) from error
 
@@ -45,7 +53,7 @@ def _register_atari(env_id: str) -> None:
     try:
         gym.register_envs(importlib.import_module("ale_py"))
     except ImportError as error:
-        raise EnvError(f"env {env_id!r} needs Atari: {install_hint('atari')}") from error
+        raise EnvError(f"env {shown_id(env_id)} needs Atari: {install_hint('atari')}") from error
 
 
 def _nearest(name: str) -> str | None:

@@ -17,10 +17,11 @@ from rl_training.envs.async_vector import DEFAULT_TIMEOUT, AsyncVector
 from rl_training.envs.backends import BackendRefused, known_autoreset_mode, make_vector
 from rl_training.envs.batched_classic import BatchedVector
 from rl_training.envs.env_request import EnvRequest, name_of
-from rl_training.envs.env_specs import find_spec
+from rl_training.envs.env_specs import find_spec, shown_id
 from rl_training.envs.env_types import BackendName, EnvMaker, EnvSource
+from rl_training.envs.failures import FAILURES
 from rl_training.errors import ConfigError, EnvError, install_hint
-from rl_training.text import describe_error
+from rl_training.text import describe_error, one_line
 
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco", "ale_py": "atari"}
 
@@ -119,15 +120,15 @@ def _errors_of(env: Any, target: Any, kwargs: dict[str, Any]) -> Iterator[None]:
         yield
     except (EnvError, ConfigError):
         raise
-    except Exception as error:
+    except FAILURES as error:
         missing = isinstance(error, (gym.error.DependencyNotInstalled, ImportError))
         extra = _extra_of(target, kwargs) if missing else None
-        way_out = f": {install_hint(extra)}" if extra else f" (env_kwargs: {kwargs})" if kwargs else ""
-        raise EnvError(f"env {_quoted(env)} cannot be made: {describe_error(error, 1000)}{way_out}") from error
+        way_out = f": {install_hint(extra)}" if extra else f" (env_kwargs: {one_line(kwargs, 200)})" if kwargs else ""
+        raise EnvError(f"env {_quoted(env)} cannot be made: {describe_error(error, 500)}{way_out}") from error
 
 
 def _quoted(env: Any) -> str:
-    return repr(env) if isinstance(env, str) else name_of(env)
+    return shown_id(env) if isinstance(env, str) else name_of(env)
 
 
 def _extra_of(target: Any, kwargs: dict[str, Any]) -> str | None:

@@ -9,8 +9,22 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-_LARGEST_SPACE = 2**28
-"""Numbers in one space; a damaged document must not ask for all the memory there is."""
+from rl_training.text import one_line
+
+# A few bytes of a document can ask for all the memory there is, so its size is checked before a space is made.
+MOST_BYTES = 16 * 2**20  # of one bound of all boxes together: a stack of five color images of 1024 x 1024
+MOST_ACTIONS = 65_536  # numbers in an action
+MOST_SPACES = 2_000  # inside a Dict or Tuple
+MOST_DIMENSIONS = 32
+_BOX_DTYPES = frozenset(
+    [
+        "bool",
+        *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
+        "float16",
+        "float32",
+        "float64",
+    ]
+)
 
 
 def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
@@ -21,18 +35,58 @@ def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
     raise ValueError(f"space {space} has no JSON form")
 
 
-def space_from_json(document: Any) -> gym.Space[Any]:
-    """The space of a `space_to_json` value; anything else raises ValueError."""
+def space_from_json(document: Any, *, most_numbers: int = MOST_BYTES) -> gym.Space[Any]:
+    """The space of a `space_to_json` value; anything else raises ValueError, too large a space as well."""
+    check_size(document, most_numbers)
+    return _make_space(document)
+
+
+def check_size(document: Any, most_numbers: int = MOST_BYTES) -> None:
+    """ValueError if a document asks for too many spaces or numbers. None of them is made."""
+    spaces, numbers, size, level = 0, 0, 0, [document]
+    while level:
+        spaces += len(level)
+        inner: list[Any] = []
+        for space in level:
+            if not isinstance(space, dict):
+                continue
+            length, itemsize = _length(space)
+            numbers, size = numbers + length, size + length * itemsize
+            children = space.get("spaces")
+            if isinstance(children, list):
+                pairs = space.get("type") == "dict"
+                inner += [child[-1] if pairs and isinstance(child, list) and child else child for child in children]
+        if spaces > MOST_SPACES:
+            raise ValueError(f"more than {MOST_SPACES:,} spaces inside one")
+        if numbers > most_numbers or size > MOST_BYTES:
+            raise ValueError(f"a space of {numbers:,} numbers and {size:,} bytes is too large")
+        level = inner
+
+
+def _length(space: dict[str, Any]) -> tuple[int, int]:
+    """The numbers that a space, or its one-hot encoding, consists of, and the bytes of each."""
+    sizes = [space["n"]] if "n" in space else space.get("nvec")
+    if isinstance(sizes, list):
+        return sum(size for size in sizes if type(size) is int and size > 0), 1
+    dtype = space.get("dtype")
+    itemsize = np.dtype(dtype).itemsize if isinstance(dtype, str) and dtype in _BOX_DTYPES else 1
+    shape = space.get("shape")
+    # As if there were no zeros: an empty array of 2^60 rows is refused too.
+    known = isinstance(shape, list) and all(type(size) is int for size in shape)
+    return (math.prod(max(1, size) for size in shape) if known and shape is not None else 0), itemsize
+
+
+def _make_space(document: Any) -> gym.Space[Any]:
     name = document.get("type") if isinstance(document, dict) else None
     if not isinstance(name, str) or name not in _KINDS:
-        raise ValueError(f"unknown space type {name!r}: known are {', '.join(_KINDS)}")
+        raise ValueError(f"unknown space type {one_line(name, 60)!r}: known are {', '.join(_KINDS)}")
     kind = _KINDS[name]
     if set(document) != {"type", *kind.keys}:
         raise ValueError(f"a {name} space has the keys type, {', '.join(sorted(kind.keys))} and no others")
     try:
         return kind.from_json(document)
-    except (AssertionError, AttributeError, IndexError, OverflowError, TypeError) as error:
-        raise ValueError(f"broken {name} space: {error}") from error
+    except (ArithmeticError, AssertionError, AttributeError, IndexError, MemoryError, TypeError) as error:
+        raise ValueError(f"broken {name} space: {one_line(error)}") from error
 
 
 def _box_to_json(space: gym.spaces.Box) -> dict[str, Any]:
@@ -42,8 +96,8 @@ def _box_to_json(space: gym.spaces.Box) -> dict[str, Any]:
 
 def _box_from_json(document: dict[str, Any]) -> gym.Space[Any]:
     shape, name = _shape(document), document["dtype"]
-    if not isinstance(name, str) or not (name == "bool" or name.startswith(("int", "uint", "float"))):
-        raise ValueError(f"a box of {name!r} is not numeric")
+    if not isinstance(name, str) or name not in _BOX_DTYPES:
+        raise ValueError(f"a box of {one_line(name, 60)!r} is not numeric")
     dtype = np.dtype(name)
     low, high = (_bound_from_json(document[key], shape, dtype) for key in ("low", "high"))
     if (low > high).any():
@@ -89,7 +143,7 @@ def _dict_from_json(document: dict[str, Any]) -> gym.Space[Any]:
         raise ValueError("a dict space is a list of [name, space]")
     if len({pair[0] for pair in pairs}) != len(pairs):
         raise ValueError("a dict space names a key twice")
-    return gym.spaces.Dict([(name, space_from_json(inner)) for name, inner in pairs])
+    return gym.spaces.Dict([(name, _make_space(inner)) for name, inner in pairs])
 
 
 def _tuple_to_json(space: gym.spaces.Tuple[Any]) -> dict[str, Any]:
@@ -97,7 +151,7 @@ def _tuple_to_json(space: gym.spaces.Tuple[Any]) -> dict[str, Any]:
 
 
 def _tuple_from_json(document: dict[str, Any]) -> gym.Space[Any]:
-    return gym.spaces.Tuple([space_from_json(inner) for inner in _list(document["spaces"])])
+    return gym.spaces.Tuple([_make_space(inner) for inner in _list(document["spaces"])])
 
 
 class _Kind(NamedTuple):
@@ -126,8 +180,8 @@ _KINDS = {
 
 def _shape(document: dict[str, Any]) -> tuple[int, ...]:
     shape = tuple(_integer(size) for size in _list(document["shape"]))
-    if any(size < 0 for size in shape) or math.prod(shape) > _LARGEST_SPACE:
-        raise ValueError(f"impossible shape {list(shape)}")
+    if any(size < 0 for size in shape) or len(shape) > MOST_DIMENSIONS:
+        raise ValueError(f"impossible shape {one_line(list(shape), 60)}")
     return shape
 
 
@@ -144,7 +198,7 @@ def _bound_from_json(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -
     values = value if isinstance(value, list) else [value] * min(1, math.prod(shape))
     for number in values:
         if number not in ("inf", "-inf") and not isinstance(number, (int, float)):
-            raise ValueError(f"{number!r} is not a bound of a box")
+            raise ValueError(f"{one_line(number, 60)!r} is not a bound of a box")
         if number != number:
             raise ValueError("a bound of a box is not a number")
     numbers = np.array([float(number) if isinstance(number, str) else number for number in values], dtype)
@@ -153,11 +207,11 @@ def _bound_from_json(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -
 
 def _integer(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{value!r} is not an integer")
+        raise ValueError(f"{one_line(value, 60)!r} is not an integer")
     return value
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise ValueError(f"{value!r} is not a list")
+        raise ValueError(f"{one_line(value, 60)!r} is not a list")
     return value

@@ -5,7 +5,8 @@ float32 vector. Discrete parts are one-hot; Dict and Tuple are the concatenation
 space, at any depth. Values are not rescaled.
 
 Actions: an agent stores integer categories counted from zero, or a flat float vector in which every bounded dimension
-is in [-1, 1].
+is in [-1, 1]. A Box dimension without two bounds is not scaled: its stored number is the action, clipped only to the
+one bound that it may have. With `action_bound` it is bounded like any other, at plus or minus that number.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.envs.space_json import space_from_json, space_to_json
+from rl_training.envs.space_json import MOST_ACTIONS, check_size, space_from_json, space_to_json
 from rl_training.errors import EnvError
 from rl_training.text import one_line
 
@@ -27,9 +28,15 @@ ActionKind = Literal["discrete", "multi_discrete", "multi_binary", "box"]
 
 
 class Spaces:
-    """The observation and action space of ONE environment, and the conversions to and from the agent's arrays."""
+    """The observation and action space of ONE environment, and the conversions to and from the agent's arrays.
 
-    def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
+    `action_bound` stands in for the bounds that a Box of actions lacks. It belongs to the agent and not to the
+    environment: JSON and equality leave it out.
+    """
+
+    def __init__(
+        self, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, action_bound: float | None = None
+    ) -> None:
         self.observation_space = observation_space
         self.action_space = action_space
         self._parts = [_Part(keys, space) for keys, space in _leaves(observation_space, ())]
@@ -40,7 +47,7 @@ class Spaces:
             self.observation_shape, self.observation_dtype = self._whole_box.shape, np.dtype(np.uint8)
         if 0 in self.observation_shape:
             raise EnvError(f"observation space {_text(observation_space)} is empty: it needs at least one number")
-        self._set_up_actions()
+        self._set_up_actions(action_bound)
 
     def encode(self, observations: Any) -> Array:
         """The agent's array [N, *observation_shape] for the output of a VectorEnv, or for a list of samples.
@@ -94,6 +101,7 @@ class Spaces:
         stored = stored.reshape(len(stored), *self.action_shape)
         if self.action_kind == "box":
             # minimum and maximum are np.clip without its overhead, which matters in every step of a small env.
+            # An action beyond a bound must be the one at the bound, which rounding may leave just inside of it.
             inside = np.minimum(np.maximum(stored, self._lowest_stored), self._highest_stored)
             # The second pair corrects rounding beyond the bounds.
             env_actions = np.minimum(np.maximum(inside * self._half_range + self._center, self._low), self._high)
@@ -102,18 +110,31 @@ class Spaces:
         shaped: Array = env_actions.reshape(len(env_actions), *self._env_action_shape)
         return shaped.astype(self._action_dtype, copy=False)
 
+    @property
+    def row_bytes(self) -> int:
+        """The least memory of one stored step: an observation, an action and four more numbers."""
+        numbers = math.prod(self.observation_shape)
+        return numbers * self.observation_dtype.itemsize + 4 * self.action_dim + 16
+
     def to_json(self) -> dict[str, Any]:
-        """Both spaces as plain JSON values."""
+        """Both spaces as plain JSON values; EnvError for spaces that `from_json` would refuse as too large."""
         observation, action = space_to_json(self.observation_space), space_to_json(self.action_space)
+        try:
+            check_size(observation)
+            check_size(action, most_numbers=MOST_ACTIONS)
+        except ValueError as error:
+            raise EnvError(f"{error}: wrap the env so that it has fewer numbers") from None
         return {"observation": observation, "action": action}
 
     @classmethod
-    def from_json(cls, document: Any) -> Spaces:
+    def from_json(cls, document: Any, *, action_bound: float | None = None) -> Spaces:
         """The spaces of a `to_json` document; anything else raises ValueError."""
         if not isinstance(document, dict) or set(document) != {"observation", "action"}:
             raise ValueError("spaces must be an object with the keys 'observation' and 'action'")
         try:
-            return cls(space_from_json(document["observation"]), space_from_json(document["action"]))
+            observation = space_from_json(document["observation"])
+            action = space_from_json(document["action"], most_numbers=MOST_ACTIONS)
+            return cls(observation, action, action_bound=action_bound)
         except EnvError as error:
             raise ValueError(str(error)) from error
 
@@ -125,10 +146,11 @@ class Spaces:
     def __repr__(self) -> str:
         return f"Spaces({self.observation_space}, {self.action_space})"
 
-    def _set_up_actions(self) -> None:
+    def _set_up_actions(self, action_bound: float | None) -> None:
         space = self.action_space
         self.action_kind: ActionKind
         self.action_sizes: tuple[int, ...] = ()
+        self.unbounded_actions: list[str] = []  # such as "action[1] (0.0 to inf)"
         self._first_category: Any = 0
         if isinstance(space, gym.spaces.Discrete):
             self.action_kind, self.action_sizes = "discrete", (int(space.n),)
@@ -140,7 +162,7 @@ class Spaces:
             self.action_kind, self.action_sizes = "multi_binary", (2,) * math.prod(space.shape)
         elif isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating):
             self.action_kind = "box"
-            self._set_up_scaling(space)
+            self._set_up_scaling(space, action_bound)
         else:
             raise EnvError(
                 f"action space {_text(space)} is not supported: wrap the env so that it has Discrete, "
@@ -157,10 +179,14 @@ class Spaces:
         if self.action_dim == 0:
             raise EnvError(f"action space {_text(space)} is empty: it needs at least one action")
 
-    def _set_up_scaling(self, space: gym.spaces.Box) -> None:
+    def _set_up_scaling(self, space: gym.spaces.Box, action_bound: float | None) -> None:
         self._low = space.low.astype(np.float64).ravel()
         self._high = space.high.astype(np.float64).ravel()
         bounded = np.isfinite(self._low) & np.isfinite(self._high)
+        if action_bound is not None and not bounded.all():
+            self._bound_actions(action_bound, space)
+            bounded[:] = True
+        self.unbounded_actions = [self._action_text(space, index) for index in np.flatnonzero(~bounded)]
         low, high = (np.where(bounded, bound, 0.0) for bound in (self._low, self._high))
         # Halved before adding: the sum of two bounds near the largest float would overflow.
         self._center = low / 2 + high / 2
@@ -168,6 +194,24 @@ class Spaces:
         # A dimension without two bounds is not scaled, but the one bound it may have still applies.
         self._lowest_stored = np.where(bounded, -1.0, self._low)
         self._highest_stored = np.where(bounded, 1.0, self._high)
+
+    def _bound_actions(self, bound: float, space: gym.spaces.Box) -> None:
+        """Put plus or minus `bound` in place of infinite bounds."""
+        self._low = np.where(np.isfinite(self._low), self._low, -bound)
+        self._high = np.where(np.isfinite(self._high), self._high, bound)
+        dtype: Any = space.dtype
+        if bound > float(np.finfo(dtype).max):
+            raise EnvError(f"action_bound: {bound} is too large for actions of type {dtype}: use a smaller one")
+        for index in np.flatnonzero(self._low >= self._high):
+            if not np.isfinite(space.low.flat[index]) or not np.isfinite(space.high.flat[index]):
+                raise EnvError(
+                    f"action_bound: {bound} leaves nothing of {self._action_text(space, index)}: use a larger one"
+                )
+
+    @staticmethod
+    def _action_text(space: gym.spaces.Box, index: Any) -> str:
+        place = ", ".join(str(part) for part in np.unravel_index(index, space.shape))
+        return f"action[{place}] ({space.low.flat[index]} to {space.high.flat[index]})"
 
 
 class _Part:

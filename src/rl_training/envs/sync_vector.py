@@ -14,12 +14,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
+from rl_training.envs.env_closer import close_all
 from rl_training.envs.env_runner import EnvRunner
 from rl_training.envs.env_types import EnvMaker
-from rl_training.envs.failures import ActionHistory, EnvFailed, reason_of, trace_of
-
-# An env that calls sys.exit has failed like any other; it must not end the run without a report.
-FAILURES = (Exception, SystemExit)
+from rl_training.envs.failures import FAILURES, ActionHistory, EnvFailed, reason_of, trace_of
 
 
 class SyncVector(SyncVectorEnv[Any, Any]):
@@ -64,6 +62,9 @@ class SyncVector(SyncVectorEnv[Any, Any]):
             if info:
                 infos = self._add_info(infos, info, index)
         return self._observe(), rewards, terminated, truncated, infos
+
+    def close_extras(self, **kwargs: Any) -> None:
+        close_all(*(env.close for env in self.envs))
 
     def _observe(self) -> Any:
         if self._plain:
