@@ -194,10 +194,12 @@ def test_minibatches_are_whole_envs_and_each_is_used_once() -> None:
     assert sum(len(group.final_obs) for group in groups) == len(rollout.final_obs)
 
 
-def test_columns_keep_their_own_final_observations_and_extras() -> None:
+# The position of an environment must be looked up. By its number modulo 2, [4, 2] and [1, 4] would be misplaced.
+@pytest.mark.parametrize("envs", [[4, 2], [1, 4], [4, 1]])
+def test_columns_keep_their_own_final_observations_and_extras(envs: list[int]) -> None:
     learner = make_learner("impala", num_envs=5)
     rollout = make_rollout(learner, 9, seed=3)
-    chosen = np.array([4, 2])  # equal modulo 2: a place must be looked up, not computed
+    chosen = np.array(envs)
     part = env_columns(rollout, chosen)
     numbers = np.random.default_rng(0).random((9, 5))
     final = np.random.default_rng(1).random(len(rollout.final_obs))

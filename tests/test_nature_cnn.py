@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import gymnasium as gym
@@ -75,7 +76,8 @@ def test_layout_in_memory_does_not_change_the_result(kind: Any) -> None:
     [
         ((84, 84), "needs images (channels, height, width), but observations have the shape (84, 84)"),
         ((210, 160, 3), "looks like (height, width, channels); set env_kwargs.image.channel_first=true"),
-        ((4, 20, 84), "at least 36 x 36 pixels, but these have 20 x 84; use model.encoder=impala"),
+        ((4, 20, 84), "at least 36 x 36 pixels, but these have 20 x 84; use model.encoder=impala or mlp, or set"),
+        ((4, 7, 84), "at least 36 x 36 pixels, but these have 7 x 84; use model.encoder=mlp, or set"),
     ],
 )
 def test_image_shapes_that_do_not_fit_are_refused_with_a_way_out(shape: tuple[int, ...], expected: str) -> None:
@@ -83,6 +85,26 @@ def test_image_shapes_that_do_not_fit_are_refused_with_a_way_out(shape: tuple[in
         NatureCNN(shape)
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(3, side, side) for side in range(3, 41)] + [(3, 7, 40), (3, 40, 9)], ids=str)
+def test_a_refused_image_size_names_exactly_the_encoders_that_take_it(shape: tuple[int, ...]) -> None:
+    def refusal(encoder: str, shape: tuple[int, ...] = shape) -> str | None:
+        try:
+            build_encoder(image_spaces(*shape), model_config(encoder=encoder, encoder_size=4))
+        except ConfigError as error:
+            return str(error)
+        return None
+
+    taken = {name for name in ("nature", "impala", "mlp") if refusal(name) is None}
+    for encoder in ("auto", "nature", "impala"):
+        message = refusal(encoder)
+        if message is not None:
+            advice = re.search(r"use model\.encoder=(.*), or set env_kwargs\.image\.resize=84$", message)
+            assert advice is not None, message
+            assert set(advice[1].split(" or ")) == taken
+            assert refusal(encoder, (3, 84, 84)) is None
+    assert refusal("auto") == refusal("nature") and "mlp" in taken
 
 
 def test_a_batch_of_another_shape_is_refused_with_the_expected_shape() -> None:

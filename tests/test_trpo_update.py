@@ -364,6 +364,20 @@ def test_schedules_reach_the_step_and_the_critic() -> None:
     assert float(learner.critic_optimizer.learning_rate) == pytest.approx(0.0025)
 
 
+def test_gradients_of_the_critic_are_clipped_to_the_configured_norm() -> None:
+    first_moments = []
+    for limit in (None, 0.01):
+        learner = make_learner("trpo", max_grad_norm=limit, minibatch_size=64, update_epochs=1)
+        metrics = learner.fit_critic(data_of(learner, make_rollout(learner, 16, 0)))
+        assert int(learner.critic_optimizer.steps) == 1
+        norm, moment = float(metrics["critic_grad_norm"]), learner.critic_optimizer.first_moment
+        assert norm > 0.1, "the gradient is within the limit: this test would prove nothing"
+        # After one step of Adam the first moment is a tenth of the gradient that was applied.
+        assert float(moment.norm()) == pytest.approx(0.1 * (norm if limit is None else limit), rel=1e-3)
+        first_moments.append(moment)
+    torch.testing.assert_close(first_moments[0] * (0.01 / norm), first_moments[1], rtol=1e-3, atol=1e-8)
+
+
 def test_value_fit_takes_every_epoch_and_lowers_the_error() -> None:
     learner = make_learner("trpo", learning_rate=0.01, minibatch_size=8, update_epochs=30)
     data = data_of(learner, make_rollout(learner, 16, 0))

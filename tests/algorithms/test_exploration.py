@@ -128,6 +128,9 @@ def test_noise_kinds_by_name() -> None:
     ou = make_action_noise("ou", 0.1)
     assert isinstance(ou, OrnsteinUhlenbeckNoise)
     assert (ou.sigma, ou.theta) == (0.1, 0.15)
+    for unknown in ("precision", "white", ""):
+        with pytest.raises(ValueError, match=f"'{unknown}' is not a kind of action noise"):
+            make_action_noise(unknown, 0.1)
 
 
 def test_ou_noise_equals_its_recursion() -> None:

@@ -68,6 +68,16 @@ def test_constant_observations_stay_finite() -> None:
     assert np.isfinite(normalizer.numpy(np.full((1, 2), 4.0, np.float32))).all()
 
 
+def test_the_variance_of_a_pixel_is_at_least_one_squared_gray_level() -> None:
+    normalizer = ObservationNormalizer((1, 1, 2), 10.0, pixels=True)
+    images = np.full((1000, 1, 1, 2), 87, np.uint8)
+    images[3, 0, 0, 1] = 88  # a flicker of one gray level, which must not look like an event
+    normalizer.update(images)
+    white = normalizer.numpy(np.array([[[[89, 88]]]], np.uint8))[0, 0, 0]
+    np.testing.assert_allclose(white, [2.0, 0.999 / np.sqrt(1 + 0.000999)], rtol=1e-5)
+    np.testing.assert_array_equal(normalizer(torch.tensor([[[[89, 88]]]], dtype=torch.uint8))[0, 0, 0], white)
+
+
 def test_statistics_are_saved_with_the_module() -> None:
     normalizer, other = ObservationNormalizer((2,), 10.0), ObservationNormalizer((2,), 10.0)
     normalizer.update(np.random.default_rng(0).standard_normal((20, 2)) + 4)

@@ -3,9 +3,11 @@
 Mnih et al. (2016), arXiv:1602.01783, the synchronous form of its algorithm S3: N envs step together, and one gradient
 step uses all of them.
 
-Deviations: advantages may use GAE (`gae_lambda` 1 gives the paper's n-step returns); losses are averaged over the
-rollout, not summed; policy and value are separate networks; a truncated episode bootstraps from its true final
-observation, which the paper does not consider.
+Deviations: advantages may use GAE (`gae_lambda=1` gives the paper's n-step returns); losses are averaged over the
+rollout, not summed; gradients are clipped by their norm (`max_grad_norm=0.5`); `entropy_coef=0` (the paper has 0.01 for
+Atari); a truncated episode bootstraps from its true final observation, which the paper does not consider. On vectors,
+policy and value are separate networks; on images they share the encoder, and `value_coef=0.5` weighs how much the value
+trains it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ actor was far ahead of the target; `kl_coef` adds KL(pi_t || pi).
 Deviations: without a target network the advantages have no importance weight, because the ratio pi/mu already is that
 weight (Sample Factory multiplies by both). With one, each rollout is used once instead of going through a circular
 buffer, copies are counted in env steps, and the KL coefficient is fixed. Values bootstrap from the current critic.
-Advantages are normalized per minibatch, and V-trace is recomputed for every minibatch.
+Advantages are normalized per minibatch (`normalize_advantages=true`), and V-trace is recomputed for every minibatch. On
+vectors, policy and value are separate networks; on images they share the encoder.
 """
 
 from __future__ import annotations

@@ -4,8 +4,14 @@ Bellemare, Dabney, Munos (2017), arXiv:1707.06887, algorithm 1. It has the optio
 Q-learning (arXiv:1509.06461), dueling networks (arXiv:1511.06581), n-step returns and prioritized replay, with KL
 divergences as priorities. Together they are Rainbow (arXiv:1710.02298) without its noisy layers.
 
-Deviations: gradients are clipped by their norm (`max_grad_norm`); target copies are counted in env steps, not in
-updates, and the target may instead follow softly (`tau`).
+Deviations: gradients are clipped by their norm (`max_grad_norm=10`); target copies are counted in env steps, not in
+updates, and the target may instead follow softly (`tau`). Epsilon falls over the whole run (`exploration={start: 1.0,
+end: 0.05}`), in DQN's paper over the first million frames. The layers, which follow the encoder of images, are
+`hidden_sizes=[64, 64]` with `activation=tanh` and `orthogonal_init=true`.
+
+Deviations of the options: n-step returns do not correct for the older policies of the steps in between. On vectors the
+dueling streams share no layer; on images their gradients into the encoder are not scaled by 1/sqrt(2). The weights of
+prioritized replay are relative to the largest one in the batch, with `importance_exponent={start: 0.4, end: 1.0}`.
 """
 
 from __future__ import annotations

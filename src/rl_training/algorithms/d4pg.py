@@ -3,8 +3,11 @@
 Barth-Maron et al. (2018), arXiv:1804.08617, algorithm 1, with the categorical critic of the paper. The paper's actors
 are the envs of one process (`num_envs`). Prioritized replay is an option, with the critic's KL divergence as priority.
 
-Deviations: targets follow softly (`tau`) after every update, where the paper copies them every 100 updates. As in the
-paper, n-step returns have no correction for rewards that an older policy earned.
+Deviations: targets follow softly (`tau=0.005`) after every update, where the paper copies them every 100 updates.
+Uniform random actions during warm-up. The networks have `hidden_sizes=[64, 64]` with `activation=tanh` and
+`orthogonal_init=true`. Prioritized replay corrects by `importance_exponent={start: 0.4, end: 1.0}`, with weights
+relative to the largest one in the batch, where the paper weighs by 1/(R p) from the start. As in the paper, n-step
+returns have no correction for rewards that an older policy earned.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ actions were taken.
 
 Deviations: losses are averaged over the rollout, not summed, so the gradient clip and epsilon are on another scale
 (RMSprop's 1e-5 for the mean of 100 steps is the paper's 0.1 for their sum; with a much smaller value the policy drifts
-when there is nothing to learn); policy and value are separate networks; a truncated episode bootstraps from its true
-final observation; lambda may shorten the traces (`gae_lambda`; the paper has 1); a rollout may be split by envs into
-several gradient steps, with new weights before each.
+when there is nothing to learn); `entropy_coef=0` (the paper has a positive one); a truncated episode bootstraps from
+its true final observation; lambda may shorten the traces (`gae_lambda=1`, as in the paper, does not); a rollout may be
+split by envs into several gradient steps, with new weights before each. On vectors, policy and value are separate
+networks; on images they share the encoder, and `value_coef=0.5` weighs how much the value trains it.
 """
 
 from __future__ import annotations

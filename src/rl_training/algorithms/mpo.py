@@ -6,9 +6,13 @@ within a KL bound of it. M-step: the policy is fitted to the weighted samples, w
 its mean and of its standard deviation. The temperature eta and the multipliers of the bounds are dual variables, which
 are learned too.
 
-Deviations: targets follow softly instead of being copied at intervals; n-step returns have no correction for the change
-of the policy (the papers use Retrace, later work no correction); the penalty on samples outside the action bounds comes
-from later multi-objective work, and is off by default.
+Deviations: targets follow softly (`tau=0.005`) instead of being copied at intervals; n-step returns have no correction
+for the change of the policy (the papers use Retrace, later work no correction); the policy's mean passes through tanh,
+and its samples are clipped to [-1, 1] for the critic and the environment; `max_grad_norm`, if it is set, also clips the
+gradient of the duals; uniform random actions during warm-up; the penalty on samples outside the action bounds comes
+from later multi-objective work, and is off by default. The networks have `hidden_sizes=[64, 64]` with `activation=tanh`
+and `orthogonal_init=true`. Prioritized replay is an option that the papers do not have: its weights are relative to the
+largest one in the batch, with `importance_exponent={start: 0.4, end: 1.0}`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """PPG: phasic policy gradient. PPO in the policy phase, and at intervals an auxiliary phase that trains the trunk.
 
-Cobbe, Hilton, Klimov, Schulman (2020), arXiv:2009.04416, algorithm 1, in the single-network form of its section 3.5. In
+Cobbe, Hilton, Klimov, Schulman (2020), arXiv:2009.04416, algorithm 1, in the single-network form of its section 3.6. In
 the policy phase, the value head reads the trunk's features and sends no gradient into them. In the auxiliary phase, the
 value and auxiliary heads train the trunk, while a KL term keeps the policy where it was.
 
-Deviations: policy and value are trained on the same minibatches, so E_pi = E_V = `update_epochs` (the paper's default
-is 1 for both); auxiliary minibatches are single transitions in random order, not segments of trajectories; Gaussian
-policies work too. As in the paper, advantages are normalized over the rollout, the auxiliary phase uses the value
-targets stored with the rollouts, and a cycle that is incomplete at the end of a run has no auxiliary phase.
+Deviations: policy and value are trained on the same minibatches, so E_pi = E_V = `update_epochs=1` (the paper's default
+is 1 for both); auxiliary minibatches are single transitions in random order, not segments of trajectories; the value
+head has a hidden layer; gradients are clipped by their norm (`max_grad_norm=0.5`); `entropy_coef=0` (the paper has
+0.01), `gamma=0.99` (0.999) and `normalize_rewards=false` (it normalizes them); Gaussian policies work too. As in the
+paper, advantages are normalized over the rollout, the auxiliary phase uses the value targets stored with the rollouts,
+and a cycle that is incomplete at the end of a run has no auxiliary phase.
 """
 
 from __future__ import annotations

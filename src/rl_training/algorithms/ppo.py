@@ -2,9 +2,11 @@
 
 Schulman, Wolski, Dhariwal, Radford, Klimov (2017), arXiv:1707.06347, algorithm 1.
 
-Deviations from the paper, all common practice: advantages are normalized per minibatch; the value loss may be clipped
-(off by default); an update may stop early when the policy has moved by a KL divergence of `target_kl`; policy and value
-are separate networks, so the value coefficient only scales the critic's gradient within the shared norm clip.
+Deviations from the paper, all common practice: advantages are normalized per minibatch; gradients are clipped by their
+norm (`max_grad_norm=0.5`); the value loss may be clipped (off by default); an update may stop early when the policy has
+moved by a KL divergence of `target_kl`; `entropy_coef=0` (the paper has 0.01 for Atari). On vectors, policy and value
+are separate networks, so `value_coef=0.5` only scales the critic's gradient within the shared norm clip. On images they
+share the encoder, and `value_coef` also weighs how much the value trains it.
 """
 
 from __future__ import annotations

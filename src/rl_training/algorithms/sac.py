@@ -4,8 +4,13 @@ Haarnoja et al. (2018), arXiv:1801.01290. Twin critics without a state-value net
 those of arXiv:1812.05905, algorithm 1.
 
 Deviations: the temperature is learned through its logarithm, with the loss -log(alpha) (log pi + H) of the authors'
-code where eq. 18 has alpha (same sign and fixed point, independent of the size of alpha). `n_step` above 1, which the
-papers do not have, leaves out the entropy of the steps in between and does not correct for their older policies.
+code where eq. 18 has alpha (same sign and fixed point, independent of the size of alpha); uniform random actions during
+warm-up. The networks have `hidden_sizes=[64, 64]` with `activation=tanh` and `orthogonal_init=true` (256 and 256 ReLU
+units).
+
+Options beyond the papers: `n_step` above 1 leaves out the entropy of the steps in between and does not correct for
+their older policies; the weights of prioritized replay are relative to the largest one in the batch, with
+`importance_exponent={start: 0.4, end: 1.0}`.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 Schulman, Levine, Moritz, Jordan, Abbeel (2015), arXiv:1502.05477, section 6 and appendix C, with the advantages of
 arXiv:1506.02438.
 
-Deviations: the Fisher matrix is damped where it is inverted, not where the step is scaled to the trust region; the
-surrogate uses the actions that the old policy took (the paper's single path); advantages are normalized; the surrogate
-may have an entropy bonus; `max_kl` may follow a schedule; Adam fits the critic on minibatches, where `value_coef` only
-scales the gradient before the clip.
+Deviations: the Fisher matrix is damped where it is inverted, not where the step is scaled to the trust region; its
+products use all rows of the rollout (the paper takes a subsample); the surrogate uses the actions that the old policy
+took (the paper's single path); advantages are normalized; the surrogate may have an entropy bonus (`entropy_coef=0`);
+`max_kl` may follow a schedule; Adam fits the critic on minibatches, where `value_coef` only scales the gradient before
+the clip (`max_grad_norm=null`: none). The critic shares no layer with the policy, on images too.
 """
 
 from __future__ import annotations

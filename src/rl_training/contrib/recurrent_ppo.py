@@ -6,7 +6,8 @@ actor-critic on parts of trajectories follows Mnih et al. (2016), arXiv:1602.017
 Deviations from PPO, all because of the memory: a minibatch consists of whole sequences (`RecurrentRolloutBuffer` cuts
 them), each of which starts from the memory that the policy had there when it acted; values are those that the critic
 computed when it acted; where a time limit or the end of the rollout cuts an episode, the bootstrap is the value of the
-observation that really followed, WITH the memory that led to it. Gradients end where a sequence starts.
+observation that really followed, WITH the memory that led to it. Gradients end where a sequence starts. Policy and
+value have a recurrent network each (`shared_memory=false`); on images they share the encoder.
 """
 
 from __future__ import annotations

@@ -94,4 +94,8 @@ def precision_noise(factors: np.ndarray, sigma: float, rng: np.random.Generator)
 
 def make_action_noise(kind: str, sigma: float) -> GaussianNoise | OrnsteinUhlenbeckNoise:
     """The noise of a `noise_type` setting."""
-    return OrnsteinUhlenbeckNoise(sigma) if kind == "ou" else GaussianNoise(sigma)
+    if kind == "gaussian":
+        return GaussianNoise(sigma)
+    if kind == "ou":
+        return OrnsteinUhlenbeckNoise(sigma)
+    raise ValueError(f"{kind!r} is not a kind of action noise: use gaussian or ou")

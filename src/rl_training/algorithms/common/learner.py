@@ -23,6 +23,7 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
 from rl_training.models.encoders import check_same_encoder
+from rl_training.models.parameter_limit import networks_within_memory
 
 Config = TypeVar("Config", bound=AlgorithmConfig, default=Any)
 Network = TypeVar("Network", bound=nn.Module)
@@ -142,9 +143,9 @@ class Learner(ABC, Generic[Config]):
     def build(self, make: Callable[[], Network]) -> Network:
         """The network that `make` constructs, with weights from the run's `init` stream, on the run's device.
 
-        torch's global generator is left as it was.
+        torch's global generator is left as it was. Networks that do not fit into memory are a ConfigError.
         """
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), networks_within_memory():
             torch.manual_seed(self.streams.seed_for("init"))
             return make().to(self.device)
 

@@ -10,6 +10,9 @@ from torch import Tensor, nn
 from rl_training.config.train_config import ModelConfig
 from rl_training.errors import ConfigError
 
+# The shortest side of an image that an encoder takes, in pixels.
+SMALLEST_SIDES = {"nature": 36, "impala": 8}
+
 
 def scaled_pixels(images: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """Convert uint8 [B, C, H, W] to floats in [0, 1]. Floats count as already scaled.
@@ -22,8 +25,8 @@ def scaled_pixels(images: Tensor, shape: tuple[int, int, int]) -> Tensor:
     return images.float().mul_(1 / 255) if images.dtype == torch.uint8 else images
 
 
-def check_image_shape(shape: tuple[int, ...], encoder: str, least: int) -> tuple[int, int, int]:
-    """Return the shape if it is (channels, height, width) with sides of at least `least` pixels."""
+def check_image_shape(shape: tuple[int, ...], encoder: str) -> tuple[int, int, int]:
+    """Return the shape if it is (channels, height, width) with sides that are long enough for the encoder."""
     if len(shape) != 3:
         raise ConfigError(
             f"model.encoder: {encoder} needs images (channels, height, width), but observations have the shape "
@@ -37,10 +40,13 @@ def check_image_shape(shape: tuple[int, ...], encoder: str, least: int) -> tuple
             f"channels); set env_kwargs.image.channel_first=true",
             key="model.encoder",
         )
-    if min(height, width) < least:
+    side, least = min(height, width), SMALLEST_SIDES[encoder]
+    if side < least:
+        fitting = [name for name, smallest in SMALLEST_SIDES.items() if smallest <= side]
         raise ConfigError(
             f"model.encoder: {encoder} needs images of at least {least} x {least} pixels, but these have "
-            f"{height} x {width}; use model.encoder=impala or mlp, or set env_kwargs.image.resize=84",
+            f"{height} x {width}; use model.encoder={' or '.join([*fitting, 'mlp'])}, "
+            f"or set env_kwargs.image.resize=84",
             key="model.encoder",
         )
     return channels, height, width

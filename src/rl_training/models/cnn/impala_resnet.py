@@ -13,8 +13,6 @@ from torch.nn import functional as F
 from rl_training.config.train_config import ModelConfig
 from rl_training.models.cnn.image_input import check_image_shape, initialize, scaled_pixels
 
-SMALLEST_SIDE = 8
-
 
 class ResidualBlock(nn.Module):
     """x + conv(relu(conv(relu(x)))) with equal input and output shapes."""
@@ -41,7 +39,7 @@ class ImpalaResNet(nn.Module):
         channels: tuple[int, ...] = (16, 32, 32),
     ):
         super().__init__()
-        self.input_shape = check_image_shape(tuple(input_shape), "impala", SMALLEST_SIDE)
+        self.input_shape = check_image_shape(tuple(input_shape), "impala")
         self.output_size = output_size
         stages: list[nn.Module] = []
         for fan_in, fan_out in zip((self.input_shape[0], *channels), channels, strict=False):

@@ -8,8 +8,6 @@ from torch import Tensor, nn
 from rl_training.config.train_config import ModelConfig
 from rl_training.models.cnn.image_input import check_image_shape, initialize, scaled_pixels
 
-SMALLEST_SIDE = 36
-
 
 class NatureCNN(nn.Module):
     """Three convolutions and one hidden layer, each followed by ReLU: [B, C, H, W] uint8 to [B, output_size]."""
@@ -18,7 +16,7 @@ class NatureCNN(nn.Module):
         self, input_shape: tuple[int, ...] = (4, 84, 84), output_size: int = 512, config: ModelConfig | None = None
     ):
         super().__init__()
-        self.input_shape = check_image_shape(tuple(input_shape), "nature", SMALLEST_SIDE)
+        self.input_shape = check_image_shape(tuple(input_shape), "nature")
         self.output_size = output_size
         self.convolutions = nn.Sequential(
             nn.Conv2d(self.input_shape[0], 32, 8, stride=4),
