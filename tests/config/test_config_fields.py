@@ -27,7 +27,7 @@ def test_a_misspelled_name_of_every_field_is_refused_with_its_dotted_key_and_a_s
 def test_wrong_type_for_every_field_is_refused_with_its_dotted_key(algo, section, name):
     accepted = leaf_types(sections(TrainConfig, algo)[section].model_fields[name].annotation)
     wrong: list[Any] = [[[]], float("nan"), [{"a": 1}]]
-    if str not in accepted or name in ("threads", "temperature", "target_entropy"):
+    if str not in accepted or name in ("threads", "checkpoint_every", "temperature", "target_entropy"):
         wrong += ["abc", "\x1b[31mred\n" * 50]
     if bool not in accepted:
         wrong += [True, [False]]
@@ -72,10 +72,11 @@ def test_every_setting_is_described_by_one_sentence(algo):
 
 def test_described_types_and_defaults_read_like_yaml():
     rows = {row.key: row for row in describe_config("dqn")}
-    assert rows["threads"][1:3] == ("auto or integer >= 1", "auto")
+    assert rows["threads"][1:3] == ("auto or integer >= 1 and <= 1024", "auto")
+    assert rows["checkpoint_every"][1:3] == ("auto or integer >= 0", "auto")
     assert rows["algo_kwargs.gamma"][1:3] == ("number > 0 and <= 1", "0.99")
     assert rows["algo_kwargs.gradient_steps"].type == "-1 or integer >= 1"
     assert rows["algo_kwargs.exploration"].default == "{start: 1.0, end: 0.05, over: null}"
     assert rows["algo_kwargs.tau"][1:3] == ("number > 0 and <= 1 or null", "null")
-    assert rows["model.hidden_sizes"][1:3] == ("list of integers >= 1", "[64, 64]")
+    assert rows["model.hidden_sizes"][1:3] == ("list of at most 100 integers >= 1 and <= 65536", "[64, 64]")
     assert rows["env_id"].default == "required"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,16 @@ def test_unknown_presets_and_files_say_how_to_find_the_right_one(presets):
 
 
 def test_another_algorithm_for_a_preset_refuses_keys_that_it_does_not_have(presets):
-    assert "algo_kwargs.num_steps: unknown key" in refused("ppo/cartpole", ["algo=dqn"])
+    advice = "algo: ppo/cartpole has settings of ppo that dqn does not have; use `rl-training train dqn/cartpole`"
+    assert refused("ppo/cartpole", ["algo=dqn"]) == advice
+
+
+@pytest.mark.parametrize("text", ["canary: 1", "algo: [ppo]\ncanary: 1", "algo: {}\ncanary: 1"])
+def test_a_file_without_the_name_of_an_algorithm_is_refused_with_another_or_without(text, tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text(text)
+    for overrides in ([], ["algo=dqn"]):
+        assert refused(file, overrides)
 
 
 def test_overrides_may_be_dotted_nested_or_bare_and_never_change_the_source():
@@ -214,7 +224,7 @@ def test_scalars_mean_what_they_look_like(text, value):
         ("seed: !!python/object/apply:os.getcwd []\n", 3, "tags"),
         ("model: " + "[" * 50_000, 3, "deeper than 20"),
         ("model:\n" + "".join("  " * depth + "a:\n" for depth in range(1, 30)), 23, "deeper than 20"),
-        ("seed: " + "9" * 10_000 + "\n", 3, "too large"),
+        ("seed: " + "9" * 10_000 + "\n", 3, "too long"),
         ("seed: 1e999\n", 3, "too large"),
         ("1: a\n", 3, "keys must be text"),
         ("? [a]\n: 1\n", 3, "keys must be text"),
@@ -240,10 +250,52 @@ def test_top_level_must_be_a_mapping(tmp_path, content):
 
 
 def test_files_that_are_too_large_or_not_text_are_refused(tmp_path):
-    assert "larger than 1 MB" in refused(write(tmp_path, "#" * 1_000_001))
+    assert "larger than 64 KB" in refused(write(tmp_path, "#" * (64 * 1024 + 1)))
+    with pytest.raises(ConfigError, match="longer than 64 KB"):
+        load_config("ppo/cartpole", ["seed=" + "1" * 70_000])
     binary = tmp_path / "run.yaml"
     binary.write_bytes(b"algo: ppo\n\xff\xfe")
     assert "line 2: not UTF-8" in refused(binary)
+
+
+LONG_NUMBERS = {
+    "digits and a letter": "1" * 20_000 + "x",
+    "digits, a dot, digits and a letter": "1" * 10_000 + "." + "1" * 10_000 + "x",
+    "digits with underscores": "1_" * 10_000 + "x",
+    "digits only": "1" * 20_000,
+    "an exponent": "1e" + "1" * 20_000 + "x",
+}
+
+
+@pytest.mark.parametrize("number", LONG_NUMBERS.values(), ids=LONG_NUMBERS)
+@pytest.mark.parametrize("way", ["file", "override", "mapping"])
+def test_a_long_number_is_refused_in_time_proportional_to_its_length(tmp_path, number, way):
+    started = time.process_time()
+    if way == "file":
+        message = refused(write(tmp_path, f"algo: ppo\nenv_id: CartPole-v1\nseed: {number}\n"))
+    else:
+        change = [f"seed={number}"] if way == "override" else {"seed": number}
+        with pytest.raises(ConfigError) as caught:
+            load_config("ppo/cartpole", change)
+        message = str(caught.value)
+    assert time.process_time() - started < 2
+    assert "seed" in message or "too long" in message
+    assert len(message) < 500 and "\n" not in message
+
+
+def test_the_largest_file_is_read_in_less_than_two_seconds():
+    text = "a: [" + "[1]," * (16 * 1024 - 2) + "]"
+    assert len(text) <= yaml_text.LARGEST_FILE
+    started = time.process_time()
+    yaml_text.parse(text, "test")
+    assert time.process_time() - started < 2
+
+
+def test_thousands_of_unknown_keys_are_counted_without_a_word_about_each():
+    started = time.process_time()
+    with pytest.raises(ConfigError, match=r"^key0: unknown key.*and 19999 more errors"):
+        load_config({"algo": "ppo", "env_id": "CartPole-v1", **{f"key{number}": 0 for number in range(20_000)}})
+    assert time.process_time() - started < 2
 
 
 PLAIN = st.recursive(

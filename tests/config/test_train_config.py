@@ -192,3 +192,27 @@ def test_exit_codes_are_those_of_the_command_line():
         "NumericalError": 4,
         "CheckpointError": 5,
     }
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"threads": 100_000}, "threads: 100000 .*<= 1024"),
+        ({"num_envs": 10**9}, "num_envs: .*<= 65536"),
+        ({"num_envs": 1025, "vector_backend": "async"}, "num_envs: 1025 .*at most 1,024"),
+        ({"eval_episodes": 10**12}, "eval_episodes: "),
+        ({"hidden_sizes": [10**9]}, r"model.hidden_sizes\[0\]: .*<= 65536"),
+        ({"hidden_sizes": [1] * 101}, "model.hidden_sizes: .*at most 100 integers"),
+        ({"encoder_size": 10**9}, "model.encoder_size: "),
+        ({"algo": "recurrent_ppo", "memory_size": 10**9}, "algo_kwargs.memory_size: "),
+        ({"algo": "recurrent_ppo", "memory_layers": 10**9}, "algo_kwargs.memory_layers: "),
+        ({"algo": "c51", "num_atoms": 10**9}, "algo_kwargs.num_atoms: "),
+        ({"algo": "mpo", "num_action_samples": 10**9}, "algo_kwargs.num_action_samples: "),
+        ({"env_kwargs": {"atari": {"stack": 10**9}}}, "env_kwargs.atari.stack: "),
+        ({"env_kwargs": {"image": {"resize": 10**9}}}, "env_kwargs.image.resize"),
+    ],
+)
+def test_settings_that_no_machine_can_serve_are_refused(changes, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        load_config({"algo": "ppo", "env_id": "CartPole-v1"}, changes)
+    assert len(str(caught.value)) < 500

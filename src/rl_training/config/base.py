@@ -26,7 +26,9 @@ from rl_training.errors import ConfigError
 if TYPE_CHECKING:
     from rl_training.config.train_config import TrainConfig
 
-NUMBER_TEXT = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
+# The dot separates the two runs of digits: without it they could share the digits in many ways, which takes long.
+NUMBER_TEXT = re.compile(r"[-+]?(\d[\d_]*(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
+LONGEST_NUMBER_TEXT = 400
 LARGEST_INTEGER = 2**63 - 1
 
 
@@ -48,7 +50,7 @@ def _plain_number(value: Any, whole: bool) -> Any:
         return [_plain_number(item, whole) for item in value]
     if isinstance(value, bool):
         raise PydanticCustomError("bool_for_number", "true and false are not numbers")
-    if isinstance(value, str) and NUMBER_TEXT.fullmatch(value.strip()):
+    if isinstance(value, str) and len(value) <= LONGEST_NUMBER_TEXT and NUMBER_TEXT.fullmatch(value.strip()):
         # Converting to float first would lose digits of a large integer.
         text = value.strip()
         value = int(text) if whole and re.fullmatch(r"[-+]?[\d_]{1,30}", text) else float(text)
@@ -141,6 +143,8 @@ class Within:
 
 # Types with bounds for use in unions: a bound in Field() would also apply to the other members of the union.
 PositiveInteger = Annotated[int, Field(ge=1)]
+NonNegativeInteger = Annotated[int, Field(ge=0)]
+LayerSize = Annotated[int, Field(ge=1, le=65_536)]
 PositiveNumber = Annotated[float, Field(gt=0)]
 NonNegativeSchedule = Annotated[Schedule, Within(0.0)]
 UnitSchedule = Annotated[Schedule, Within(0.0, 1.0)]
@@ -191,6 +195,10 @@ class AlgorithmConfig(StrictModel):
     def check(self, train: TrainConfig) -> None:
         """Refuse values that conflict with the rest of the run's settings."""
 
+    def without_effect(self) -> frozenset[str]:
+        """The settings that change nothing together with the values of the others."""
+        return frozenset()
+
     def why_not_compilable(self) -> str | None:
         """Why `compile` has nothing to do with these settings, as text that follows the algorithm's name, or None."""
         return None if self.compilable else "has no step to compile"
@@ -232,12 +240,18 @@ class ReplayConfig(AlgorithmConfig):
         0.6, ge=0, le=1, description="How strongly priorities affect sampling; 0 samples uniformly."
     )
     importance_exponent: UnitSchedule = Field(
-        constant(0.4), description="How far importance weights correct prioritized sampling; 1 corrects it fully."
+        Schedule(start=0.4, end=1.0),
+        description="How far importance weights correct prioritized sampling; 1 corrects it fully.",
     )
     priority_epsilon: float = Field(
         1e-6, gt=0, description="Added to every priority, so that every transition can be sampled."
     )
     max_grad_norm: MaxGradNorm = None
+
+    def without_effect(self) -> frozenset[str]:
+        if self.prioritized:
+            return super().without_effect()
+        return super().without_effect() | {"priority_exponent", "importance_exponent", "priority_epsilon"}
 
     def check(self, train: TrainConfig) -> None:
         if self.learning_starts >= train.total_timesteps:

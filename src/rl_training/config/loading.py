@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from rl_training.config import yaml_text
+from rl_training.config.algorithm_table import ALGORITHMS
 from rl_training.config.base import Schedule
 from rl_training.config.messages import ConfigRow, config_rows, printable, sections
 from rl_training.config.train_config import TrainConfig
@@ -52,6 +53,7 @@ def load_config(
     except ConfigError as error:
         if name is None or error.key is None or _is_touched(error.key, touched):
             raise
+        _refuse_another_algorithm(document.data, data.get("algo"), name)
         line = document.lines.get(error.key)
         where = name if line is None else f"{name}, line {line}"
         raise ConfigError(f"{where}: {error}", key=error.key) from None
@@ -90,6 +92,8 @@ def _read(source: str | Path | Mapping[str, Any] | TrainConfig) -> tuple[str | N
         return shown, yaml_text.read_file(Path(text), shown)
     if preset is not None:
         return shown, yaml_text.read_file(preset, shown)
+    if own := _presets_of(preset_name(text)):
+        raise ConfigError(f"{shown}: is an algorithm, pass one of its presets: {own}, or a YAML file")
     nearest = difflib.get_close_matches(preset_name(text), _presets(), n=1)
     problem = "no such file" if text.endswith(SUFFIXES) else "no such preset or file"
     hint = f", did you mean {nearest[0]}?" if nearest else ""
@@ -109,6 +113,24 @@ def _preset_root() -> Path:
 def _presets() -> dict[str, Path]:
     root = _preset_root()
     return {path.relative_to(root).with_suffix("").as_posix(): path for path in root.rglob("*.yaml")}
+
+
+def _presets_of(algo: str, most: int = 4) -> str:
+    """Some presets of an algorithm, in words; empty if the name is not an algorithm or has none."""
+    names = [name for name in list_presets() if name.startswith(f"{algo}/")]
+    return ", ".join([*names[:most], f"... ({len(names)} in all)"] if len(names) > most else names)
+
+
+def _refuse_another_algorithm(source: Mapping[str, Any], new: Any, name: str) -> None:
+    """An override of `algo` cannot work if the other settings belong to the old one: say what to run instead."""
+    old = source.get("algo")
+    if old == new or not all(isinstance(algo, str) and algo in ALGORITHMS for algo in (old, new)):
+        return
+    same_env = f"{new}/{preset_name(name).rpartition('/')[2]}"
+    advice = same_env if same_env in _presets() else f"PRESET` with one of its presets: `{_presets_of(new)}"
+    raise ConfigError(
+        f"algo: {name} has settings of {old} that {new} does not have; use `rl-training train {advice}`", key="algo"
+    )
 
 
 def preset_name(text: str) -> str:

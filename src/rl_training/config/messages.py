@@ -9,7 +9,9 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
+from rl_training.config import names_elsewhere
 from rl_training.config.algorithm_table import ALGORITHMS, get_config_class
 from rl_training.config.base import AlgorithmConfig, Schedule, Within
 from rl_training.errors import ConfigError
@@ -18,17 +20,6 @@ from rl_training.text import clean_text
 LONGEST_VALUE = 60
 LONGEST_DESCRIPTION = 90
 MEMORY_WORDS = ("lstm", "gru", "recurrent", "memory")
-# Names that other libraries use, where the letters do not suggest our name.
-NAMES_ELSEWHERE = {
-    "hidden_size": "memory_size",
-    "lstm_hidden_size": "memory_size",
-    "n_lstm_layers": "memory_layers",
-    "num_layers": "memory_layers",
-    "v_min": "support_low",
-    "vmin": "support_low",
-    "v_max": "support_high",
-    "vmax": "support_high",
-}
 NOUNS = {int: "integer", float: "number", str: "text", bool: "true or false", type(None): "null"}
 
 
@@ -62,7 +53,8 @@ def _describe(annotation: Any, metadata: tuple[Any, ...]) -> str:
         words = [str(value) for value in arguments]
         return words[0] if len(words) == 1 else "one of " + ", ".join(words)
     if origin is tuple:
-        return f"list of {_describe(arguments[0], ())}".replace("integer", "integers")
+        longest = [f"at most {item.max_length} " for item in metadata if getattr(item, "max_length", None)]
+        return f"list of {''.join(longest)}{_describe(arguments[0], ())}".replace("integer", "integers")
     if origin is list:
         return _bounded("list", metadata)
     if origin is dict:
@@ -78,7 +70,8 @@ def _bounded(noun: str, metadata: tuple[Any, ...]) -> str:
     lengths = [item.min_length for item in metadata if getattr(item, "min_length", None)]
     if lengths:
         noun = f"non-empty {noun}" if lengths == [1] else f"{noun} with at least {lengths[0]} items"
-    return noun + _bounds(metadata)
+    longest = [f" of at most {item.max_length} characters" for item in metadata if getattr(item, "max_length", None)]
+    return noun + "".join(longest) + _bounds(metadata)
 
 
 def _bounds(metadata: tuple[Any, ...]) -> str:
@@ -137,27 +130,33 @@ def _word(value: Any) -> str:
 
 def as_config_error(error: ValidationError, root: type[BaseModel], algo: Any) -> ConfigError:
     """The first problem as one line, with the number of other keys that have problems."""
-    problems: dict[str, str] = {}
+    # A file may have thousands of unknown keys: only the first problem is put into words.
+    line, keys = "", dict[str, None]()
+    places = sections(root, algo)
     for item in error.errors(include_url=False, include_context=False):
         if item["type"] == "no_algo":
             continue
-        key, field, unknown = _locate(item["loc"], sections(root, algo))
-        if key in problems:
-            continue
-        if item["type"] in ("extra_forbidden", "invalid_key") and unknown:
-            problems[key] = f"{key}: unknown key{_nearest(key, item['input'], root, algo)}"
-        elif field is None:
-            problems[key] = f"config: {printable(item['input'])} is not a mapping of settings"
-        else:
-            shown = printable(item["input"])
-            texts = {"missing": "missing", "number_too_large": f"{shown} is too large"}
-            problem = texts.get(item["type"], f"{shown} is not valid")
-            expected = f"expected {describe_field(field)}{_explained(field)}"
-            problems[key] = f"{key}: {problem}, {expected}{_memory_elsewhere(item['input'], algo)}"
-    key, line = next(iter(problems.items()))
-    others = len(problems) - 1
+        key, field, unknown = _locate(item["loc"], places)
+        if not keys:
+            line = _problem(key, field, unknown, item, root, algo)
+        keys[key] = None
+    others = len(keys) - 1
     more = f" (and {others} more error{'s' * (others > 1)})" if others else ""
-    return ConfigError(line + more, key=key)
+    return ConfigError(line + more, key=next(iter(keys)))
+
+
+def _problem(
+    key: str, field: FieldInfo | None, unknown: bool, item: ErrorDetails, root: type[BaseModel], algo: Any
+) -> str:
+    if item["type"] in ("extra_forbidden", "invalid_key") and unknown:
+        return f"{key}: unknown key{_nearest(key, item['input'], root, algo)}"
+    if field is None:
+        return f"config: {printable(item['input'])} is not a mapping of settings"
+    shown = printable(item["input"])
+    texts = {"missing": "missing", "number_too_large": f"{shown} is too large"}
+    problem = texts.get(item["type"], f"{shown} is not valid")
+    expected = f"expected {describe_field(field)}{_explained(field)}"
+    return f"{key}: {problem}, {expected}{_memory_elsewhere(item['input'], algo)}"
 
 
 def _locate(location: tuple[int | str, ...], places: dict[str, type[BaseModel]]) -> tuple[str, FieldInfo | None, bool]:
@@ -189,14 +188,23 @@ def _nearest(key: str, value: Any, root: type[BaseModel], algo: Any) -> str:
     for section, model in known_sections.items():
         for known in model.model_fields:
             places.setdefault(known, []).append(_dotted(section, known))
+
+    def suggestion(settings: list[str]) -> str:
+        # If two sections have the name, suggest the one in the section that the user wrote in.
+        best = (min(places[each], key=lambda place: place.rpartition(".")[0] != prefix) for each in settings)
+        return f", did you mean {' and '.join(best)}?"
+
+    # A name in the wrong section comes first: `learning_rate` at the top level is ours.
+    elsewhere = None if name in places else names_elsewhere.answer(name, places)
+    if elsewhere is not None:
+        ours, remark = elsewhere
+        if ours:
+            return suggestion(ours) + f" ({remark})" * bool(remark)
+        return _memory_elsewhere(value, algo) or f": {remark}"
     if (owners := _owners(name, algo)) is not None:
         return owners
-    synonym = NAMES_ELSEWHERE.get(name.lower(), "")
-    close = [synonym] if synonym in places else difflib.get_close_matches(name.lower(), places, n=1)
-    if close:
-        # If two sections have the name, suggest the one in the section that the user wrote in.
-        best = min(places[close[0]], key=lambda place: place.rpartition(".")[0] != prefix)
-        return f", did you mean {best}?"
+    if close := difflib.get_close_matches(name.lower(), places, n=1):
+        return suggestion(close)
     return _memory_elsewhere(value, algo) or f", {prefix or 'the top level'} accepts {', '.join(here.model_fields)}"
 
 

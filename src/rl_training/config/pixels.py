@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, ValidationError
 
-from rl_training.config.base import PositiveInteger, StrictModel
+from rl_training.config.base import StrictModel
 from rl_training.config.messages import describe_field, printable
 from rl_training.errors import ConfigError
 
 PIXEL_KEYS = ("atari", "image")
+
+
+ImageSide = Annotated[int, Field(ge=1, le=4096)]
 
 
 class AtariOptions(StrictModel):
@@ -23,13 +26,13 @@ class AtariOptions(StrictModel):
         lt=1,
         description="Probability of repeating the last action; null is the id's default (v5 0.25, v4 0).",
     )
-    frame_skip: int = Field(4, ge=1, description="Emulator frames per environment step.")
-    stack: int = Field(4, ge=1, description="Number of recent frames in one observation.")
-    noop_max: int = Field(30, ge=0, description="Upper limit on random no-op frames at the start of a game.")
+    frame_skip: int = Field(4, ge=1, le=1000, description="Emulator frames per environment step.")
+    stack: int = Field(4, ge=1, le=100, description="Number of recent frames in one observation.")
+    noop_max: int = Field(30, ge=0, le=10_000, description="Upper limit on random no-op frames at the start of a game.")
     fire_reset: bool = Field(True, description="Press FIRE at the start of a game, if the game has that action.")
     episodic_life: bool = Field(False, description="End the episode when a life is lost, in training only.")
     full_action_space: bool = Field(False, description="Offer all 18 actions instead of only those that the game uses.")
-    image_size: PositiveInteger | tuple[PositiveInteger, PositiveInteger] = Field(
+    image_size: ImageSide | tuple[ImageSide, ImageSide] = Field(
         84, description="Side of the square image, or [height, width]."
     )
     color: bool = Field(False, description="Keep three color channels per frame instead of one gray channel.")
@@ -44,11 +47,11 @@ class ImageOptions(StrictModel):
     """Preprocessing of uint8 image observations, applied in this order."""
 
     grayscale: bool = Field(False, description="Convert images to one gray channel.")
-    resize: PositiveInteger | tuple[PositiveInteger, PositiveInteger] | None = Field(
+    resize: ImageSide | tuple[ImageSide, ImageSide] | None = Field(
         None, description="Side of the square image, or [height, width]; null keeps the size."
     )
     channel_first: bool = Field(True, description="Order images as (channels, height, width), as the encoders expect.")
-    stack: int = Field(1, ge=1, description="Number of recent images in one observation.")
+    stack: int = Field(1, ge=1, le=100, description="Number of recent images in one observation.")
 
     @property
     def height_and_width(self) -> tuple[int, int] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
@@ -18,23 +18,28 @@ from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import PydanticCustomError
 
 from rl_training.config.algorithm_table import get_config_class
-from rl_training.config.base import AlgorithmConfig, PositiveInteger, StrictModel
+from rl_training.config.base import AlgorithmConfig, LayerSize, NonNegativeInteger, StrictModel
+from rl_training.config.evaluation_protocol import LONGEST_EPISODE, MOST_EPISODES
 from rl_training.config.messages import as_config_error
 from rl_training.config.pixels import pixel_options
 from rl_training.errors import ConfigError
+
+MOST_ENV_PROCESSES = 1024
+# More threads than a machine has cores are of no use, and 100,000 of them end the process without a message.
+ThreadCount = Annotated[int, Field(ge=1, le=1024)]
 
 
 class ModelConfig(StrictModel):
     """The settings of the networks."""
 
-    hidden_sizes: tuple[PositiveInteger, ...] = Field(
-        (64, 64), description="Width of each hidden layer, after the encoder if there is one."
+    hidden_sizes: tuple[LayerSize, ...] = Field(
+        (64, 64), max_length=100, description="Width of each hidden layer, after the encoder if there is one."
     )
     activation: Literal["tanh", "relu"] = Field("tanh", description="Activation function of the hidden layers.")
     encoder: Literal["auto", "mlp", "nature", "impala"] = Field(
         "auto", description="Network that encodes observations; auto is mlp for vectors and nature for images."
     )
-    encoder_size: PositiveInteger | None = Field(
+    encoder_size: LayerSize | None = Field(
         None, description="Output size of an image encoder; null means 512 for nature and 256 for impala."
     )
     normalize_observations: bool = Field(
@@ -50,7 +55,9 @@ class TrainConfig(StrictModel):
 
     algo: str = Field(description="Name of the algorithm, such as ppo.")
     env_id: str = Field(
-        min_length=1, description="Gymnasium id of the environment, or module:EnvId for your own environment."
+        min_length=1,
+        max_length=500,
+        description="Gymnasium id of the environment, or module:EnvId for your own environment.",
     )
     env_kwargs: dict[str, JsonValue] = Field(
         default_factory=dict,
@@ -63,15 +70,21 @@ class TrainConfig(StrictModel):
         "auto", description="How to step several environments; async runs each one in a supervised process."
     )
     env_timeout: float = Field(
-        60.0, gt=0, description="Seconds that an async environment may take per step or reset before it is restarted."
+        60.0,
+        gt=0,
+        le=1_000_000,
+        description="Seconds that an async environment may take per step or reset before it is restarted.",
+    )
+    action_bound: float | None = Field(
+        None, gt=0, description="Plus or minus this number bounds Box actions where the environment has no bound."
     )
     seed: int = Field(0, ge=0, description="Seed of every random choice in the run.")
     total_timesteps: int = Field(100_000, ge=1, description="Environment steps of the whole run.")
-    num_envs: int = Field(1, ge=1, description="Number of environments to step in parallel.")
+    num_envs: int = Field(1, ge=1, le=65_536, description="Number of environments to step in parallel.")
     device: Literal["cpu", "cuda", "auto"] = Field(
         "cpu", description="Device of the networks; auto uses cuda if it is available."
     )
-    threads: Literal["auto"] | PositiveInteger = Field(
+    threads: Literal["auto"] | ThreadCount = Field(
         "auto", description="CPU threads of the learner; auto depends on the size of networks and batches."
     )
     compile: Literal["auto", "on", "off"] = Field(
@@ -86,9 +99,15 @@ class TrainConfig(StrictModel):
     )
     log_every: int = Field(1000, ge=1, description="Environment steps between metric lines.")
     eval_every: int = Field(0, ge=0, description="Environment steps between evaluations; 0 evaluates only at the end.")
-    eval_episodes: int = Field(10, ge=1, description="Episodes per evaluation.")
-    checkpoint_every: int = Field(
-        0, ge=0, description="Environment steps between checkpoints. 0 saves only at the start and at the end."
+    eval_episodes: int = Field(10, ge=1, le=MOST_EPISODES, description="Episodes per evaluation.")
+    eval_max_steps: int = Field(
+        LONGEST_EPISODE,
+        ge=1,
+        description="Steps after which an evaluation episode is cut; it then counts with its return so far.",
+    )
+    checkpoint_every: Literal["auto"] | NonNegativeInteger = Field(
+        "auto",
+        description="Environment steps between checkpoints; auto depends on the kind of run, 0 saves at start and end.",
     )
     keep_checkpoints: int = Field(2, ge=1, description="Number of recent checkpoints to keep.")
     tensorboard: bool = Field(False, description="Also write TensorBoard event files.")
@@ -124,8 +143,17 @@ class TrainConfig(StrictModel):
             pixel_options(config.evaluation_kwargs)
         except ConfigError as error:
             raise ConfigError(f"eval_env_kwargs: {error}", key="eval_env_kwargs") from None
+        config._check_env_processes()
         config.algo_kwargs.check(config)
         return config
+
+    def _check_env_processes(self) -> None:
+        if self.vector_backend == "async" and self.num_envs > MOST_ENV_PROCESSES:
+            raise ConfigError(
+                f"num_envs: {self.num_envs} environments need a process each with vector_backend async, which allows "
+                f"at most {MOST_ENV_PROCESSES:,}; use fewer, or another vector_backend",
+                key="num_envs",
+            )
 
     @property
     def evaluation_kwargs(self) -> dict[str, JsonValue]:

@@ -21,7 +21,7 @@ class CategoricalConfig(StrictModel):
     """A mixin: list it first among the bases. Its fields follow those of the other bases."""
 
     num_atoms: int = Field(
-        51, ge=2, description="Number of atoms of the return distribution, evenly spaced over its support."
+        51, ge=2, le=10_000, description="Number of atoms of the return distribution, evenly spaced over its support."
     )
     support_low: SupportLow = -10.0
     support_high: SupportHigh = 10.0

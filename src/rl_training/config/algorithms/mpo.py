@@ -13,7 +13,9 @@ class MPOConfig(ActorCriticConfig):
         constant(1e-2), description="Learning rate of the temperature and of the multipliers of the KL bounds."
     )
     tau: Tau = 0.005
-    num_action_samples: int = Field(20, ge=1, description="Actions sampled from the target policy in each state.")
+    num_action_samples: int = Field(
+        20, ge=1, le=10_000, description="Actions sampled from the target policy in each state."
+    )
     improvement_kl: float = Field(
         0.1, gt=0, description="Largest KL divergence of the reweighted actions from the target policy."
     )

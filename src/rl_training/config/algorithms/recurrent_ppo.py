@@ -22,8 +22,8 @@ class RecurrentPPOConfig(PPOConfig):
     num_steps: NumSteps = 128
     minibatch_size: MinibatchSize = 128
     cell: Literal["lstm", "gru"] = Field("lstm", description="Type of the recurrent layers.")
-    memory_size: int = Field(64, ge=1, description="Hidden size of the recurrent layers.")
-    memory_layers: int = Field(1, ge=1, description="Number of stacked recurrent layers.")
+    memory_size: int = Field(64, ge=1, le=65_536, description="Hidden size of the recurrent layers.")
+    memory_layers: int = Field(1, ge=1, le=100, description="Number of stacked recurrent layers.")
     shared_memory: bool = Field(
         False, description="Share one recurrent network between policy and value; otherwise each has one."
     )
