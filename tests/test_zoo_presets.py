@@ -14,8 +14,8 @@ import yaml
 from cli_helpers import call
 from rl_training.config.loading import list_presets, load_config
 from rl_training.errors import ConfigError
+from rl_training.experiment.launcher import Outcome
 from rl_training.experiment.registry import algorithm_names, get_spec
-from rl_training.zoo.launcher import Outcome
 from rl_training.zoo.manifest import list_manifests, load_manifest, zoo_folder
 from zoo_helpers import preset, row, write_manifest
 
@@ -43,6 +43,15 @@ def test_every_manifest_parses_and_points_to_real_configs(project_root: Path) ->
             assert entry.preset == load_config(entry.name)
             assert entry.preset.algo == entry.name.split("/")[0]
             assert entry.preset.total_timesteps <= entry.row.budget
+
+
+def test_a_preset_with_prioritized_replay_states_its_importance_exponent(project_root: Path) -> None:
+    """Its benchmark was measured with that value, whatever the default is."""
+    files = [yaml.safe_load(path.read_text()) for path in sorted((project_root / "configs").rglob("*.yaml"))]
+    prioritized = [data for data in files if data.get("algo_kwargs", {}).get("prioritized")]
+    assert prioritized
+    for data in prioritized:
+        assert "importance_exponent" in data["algo_kwargs"], (data["algo"], data["env_id"])
 
 
 def test_every_packaged_preset_has_a_row_and_every_algorithm_a_preset() -> None:
@@ -296,7 +305,7 @@ def test_bad_arguments_of_check_learning_are_errors_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     # If the arguments were accepted, no run would start here.
-    monkeypatch.setattr("rl_training.zoo.launcher.launch", lambda *_: Outcome({}, True))
+    monkeypatch.setattr("rl_training.experiment.launcher.launch", lambda *_: Outcome({}, True))
     script = project_root / "scripts" / "check_learning.py"
     assert run_script(script, *words, monkeypatch=monkeypatch) == 2
     assert capsys.readouterr().err == f"error: {message}\n"

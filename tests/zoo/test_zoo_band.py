@@ -13,12 +13,12 @@ import pytest
 
 from cli_helpers import call
 from rl_training.algorithms import ppo
+from rl_training.analysis.curves import Curve
 from rl_training.config.loading import list_presets, load_config
 from rl_training.errors import ConfigError
 from rl_training.runtime import workflows
 from rl_training.zoo.band import ARRAYS, band_of, band_path, first_outside, load_band, make_band, save_band
 from rl_training.zoo.band_check import Check, check_preset, smallest_fraction
-from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import list_manifests, load_manifest, zoo_folder
 from rl_training.zoo.report import curves_of
 from rl_training.zoo.results import gather
@@ -131,7 +131,21 @@ def test_band_needs_seeds_and_survives_its_file(tmp_path: Path) -> None:
         band_of("ppo/none", entry_of().preset, None)
     assert read.untrained == 0.0
     whole = json.loads(path.read_text())
-    for wrong in ({}, [], None, whole | {"low": [1.0]}, whole | {"high": "x"}, whole | {key: [] for key in ARRAYS}):
+    hostile = [
+        *(whole | {key: value} for key in ("untrained", "seeds") for value in (None, "x", [], 10**400)),
+        *(whole | {"steps": [step] * len(whole["steps"])} for step in (0.0, 10**400)),
+        *(whole | change for change in ({"settings": "ppo/cartpole"}, {"name": 3}, {"control": 3})),
+        *(whole | change for change in ({"tells_from": "x"}, {"tells_from": []})),
+    ]
+    for wrong in (
+        {},
+        [],
+        None,
+        whole | {"low": [1.0]},
+        whole | {"high": "x"},
+        whole | {key: [] for key in ARRAYS},
+        *hostile,
+    ):
         path.write_text(json.dumps(wrong))
         with pytest.raises(ConfigError, match="not a band"):
             load_band(path)

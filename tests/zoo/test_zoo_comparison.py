@@ -130,7 +130,7 @@ def test_the_section_says_that_the_envs_are_of_another_version(tmp_path: Path) -
 def test_finished_runs_are_compared_too(tmp_path: Path) -> None:
     manifest = manifest_with_curve(tmp_path)
     (entry,) = manifest.entries
-    job = store_run(entry, 0, tmp_path / "runs", {50_000: 400.0, 100_000: 500.0})
+    job = store_run(entry, 0, tmp_path / "runs", {50_000: 400.0, 100_000: 500.0}, "finished")
     score = {"mean_return": 500.0, "env_steps": 100_000, "wall_seconds": 60.0, "settings": settings(entry.preset)}
     (job.run_dir / "score.json").write_text(json.dumps(score))
     results = gather(manifest.entries, 1, str(tmp_path / "runs"))

@@ -17,7 +17,7 @@ from rl_training.zoo import results as zoo_results
 from rl_training.zoo.manifest import Entry, load_manifest
 from rl_training.zoo.report import curves_of, drawn_curves, provenance, write_report
 from rl_training.zoo.results import Result, gather, load_results, save_results, this_machine
-from rl_training.zoo.runs import Job, note_failure, settings
+from rl_training.zoo.runs import Job, note_failure, same_settings, settings
 from rl_training.zoo.table import make_table
 from zoo_helpers import curve, manifest_with_curve, store_run
 
@@ -31,7 +31,7 @@ def entry(tmp_path: Path) -> Entry:
 
 
 def finish(entry: Entry, seed: int, folder: Path, mean_return: float) -> None:
-    job = store_run(entry, seed, folder, EVALUATIONS)
+    job = store_run(entry, seed, folder, EVALUATIONS, "finished")
     score = {"mean_return": mean_return, "env_steps": 100_000, "wall_seconds": 60.0, "settings": settings(entry.preset)}
     (job.run_dir / "score.json").write_text(json.dumps(score))
 
@@ -297,15 +297,23 @@ def test_a_plot_ends_with_the_fraction_and_leaves_out_seeds_without_a_run(entry:
     assert curves_of(entry, results) == [], "unfinished runs are not part of a band"
 
 
-BAD = ["", "[1]", "{}", "null", '{"settings": SETTINGS, "seeds": {"0": 3}}'] + [
-    f'{{"settings": SETTINGS, "seeds": {{"0": {{"env_steps": 1, "versions": null, {each}}}}}}}'
-    for each in (
-        '"score": null, "curve": [[1, 2], [3, 4], [5, 6]]',
-        '"score": null, "curve": [[1, 2, 3], [4, 5]]',
-        '"score": {"mean_return": 1}, "curve": []',
-        '"score": null, "curve": [["a", 2, 3]]',
-    )
-]
+BAD = (
+    ["", "[1]", "{}", "null", '{"settings": SETTINGS, "seeds": {"0": 3}}']
+    + [
+        f'{{"settings": SETTINGS, "seeds": {{"0": {{"env_steps": 1, "versions": null, {each}}}}}}}'
+        for each in (
+            '"score": null, "curve": [[1, 2], [3, 4], [5, 6]]',
+            '"score": null, "curve": [[1, 2, 3], [4, 5]]',
+            '"score": {"mean_return": 1}, "curve": []',
+            '"score": null, "curve": [["a", 2, 3]]',
+            '"score": null, "curve": [[1e999, 2, 3]]',
+            '"score": null, "curve": [[1, 2, true]]',
+            '"score": {"mean_return": 1e999, "env_steps": 1, "wall_seconds": 1}, "curve": []',
+            f'"score": {{"mean_return": 1{"0" * 400}, "env_steps": 1, "wall_seconds": 1}}, "curve": []',
+        )
+    ]
+    + ['{"settings": SETTINGS, "seeds": [1]}', '{"settings": SETTINGS, "seeds": 1e999}']
+)
 
 
 @pytest.mark.parametrize("text", BAD)
@@ -315,6 +323,12 @@ def test_a_file_without_results_is_an_error_in_one_line(entry: Entry, tmp_path: 
     path.write_text(text.replace("SETTINGS", json.dumps(settings(entry.preset))))
     with pytest.raises(ConfigError, match=r"cartpole\.json: not the results of a benchmark"):
         load_results(entry, tmp_path / "results")
+
+
+def test_settings_that_name_a_file_are_not_read(entry: Entry) -> None:
+    """Stored settings are a mapping; a text in a stranger's file must not make us open what it names."""
+    assert same_settings(settings(entry.preset), entry.preset)
+    assert not same_settings("ppo/cartpole", entry.preset)  # type: ignore[arg-type]
 
 
 def test_bands_take_kept_results_too(entry: Entry, tmp_path: Path) -> None:

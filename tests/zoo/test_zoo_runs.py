@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
+import re
 import signal
 import threading
 from multiprocessing import Pipe
@@ -14,19 +16,20 @@ from typing import Any
 import pytest
 
 from cli_helpers import call, start_process, wait_for
+from rl_training.analysis.curves import read_curve
 from rl_training.config.loading import load_config, save_config
 from rl_training.errors import CheckpointError
+from rl_training.experiment import launcher
+from rl_training.experiment.jobs_display import JobsDisplay
+from rl_training.experiment.launcher import Stopped
 from rl_training.runtime import workflows
 from rl_training.storage.checkpoints import list_checkpoints, read_manifest
 from rl_training.storage.run_directory import create_run_directory, run_status
 from rl_training.telemetry.metric_lines import read_metrics, without_wall_clock
-from rl_training.zoo import launcher, runs
-from rl_training.zoo.curves import read_curve
-from rl_training.zoo.display import JobsDisplay
+from rl_training.zoo import runs
 from rl_training.zoo.manifest import load_manifest
 from rl_training.zoo.runs import (
     Job,
-    Stopped,
     is_done,
     note_failure,
     same_settings,
@@ -35,7 +38,8 @@ from rl_training.zoo.runs import (
     stored_score,
     train_and_score,
 )
-from zoo_helpers import STEPS, install_env, preset, row, write_manifest
+from waiting import DEADLINE_SECONDS
+from zoo_helpers import STEPS, install_env, preset, row, store_run, write_manifest
 
 CLOCK = ("minutes", "minutes_to_floor")
 
@@ -114,6 +118,15 @@ def test_settings_of_the_algorithm_and_the_model_make_another_preset() -> None:
         assert same_settings(settings(cartpole), load_config(cartpole, per_run)), per_run
 
 
+def test_settings_without_effect_do_not_make_another_preset() -> None:
+    uniform = load_config("sac/pendulum")
+    prioritized = load_config(uniform, {"prioritized": True})
+    for change in ({"importance_exponent": 0.4}, {"priority_exponent": 0.5}, {"priority_epsilon": 0.1}):
+        assert same_settings(settings(load_config(uniform, change)), uniform), change
+        assert not same_settings(settings(load_config(prioritized, change)), prioritized), change
+    assert not same_settings(settings(prioritized), uniform)
+
+
 def test_a_note_of_another_benchmark_that_found_the_run_in_use_is_gone_when_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +153,8 @@ def test_wherever_a_run_is_stopped_its_curve_and_score_are_those_of_one_that_was
     assert not read_manifest(newest).exact, "the stop was not at a checkpoint: going on from there would differ"
     train_and_score(parts)
     assert lines_of(parts) == lines_of(whole)
-    first, second = ((stored_score(job) or {}) | {"wall_seconds": 0} for job in (parts, whole))
+    same = {"wall_seconds": 0, "checkpoint": None}  # a manifest has the date
+    first, second = ((stored_score(job) or {}) | same for job in (parts, whole))
     assert first == second and first["mean_return"] == 1.0
 
 
@@ -221,7 +235,134 @@ def test_a_run_that_another_process_has_is_not_set_aside(
     now = job_of(write_manifest(tmp_path, {"quick": preset(**changes)}))
     with run.lock(), pytest.raises(CheckpointError, match=r"is in use by process .*; wait for it or stop it"):
         train_and_score(now)
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == [run.name]
+    assert [path.name for path in (tmp_path / "runs").iterdir() if path.is_dir()] == [run.name]
+
+
+def test_a_job_has_one_owner_from_before_its_run_exists_until_it_is_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the owner, a second benchmark would train `quick-seed0-2` and score the unfinished `quick-seed0`."""
+    monkeypatch.setattr(runs, "PATIENCE_SECONDS", 0.0)
+    job, refused = job_of(write_manifest(tmp_path, {"quick": preset()})), []
+    train, evaluate = workflows.train, workflows.evaluate_checkpoint
+
+    def second_benchmark() -> None:
+        with pytest.raises(CheckpointError, match=r"quick-seed0 is in use by process \d+; wait for it or stop it"):
+            train_and_score(job)
+        refused.append(job.run_dir.exists())
+
+    def train_beside(*args: Any, **options: Any) -> Any:
+        second_benchmark()
+        return train(*args, **options)
+
+    def evaluate_beside(*args: Any, **options: Any) -> Any:
+        second_benchmark()
+        return evaluate(*args, **options)
+
+    monkeypatch.setattr(workflows, "train", train_beside)
+    monkeypatch.setattr(workflows, "evaluate_checkpoint", evaluate_beside)
+    train_and_score(job)
+    assert refused == [False, True], "refused before there was a run, and while it was scored"
+    assert [path.name for path in (tmp_path / "runs").iterdir() if path.is_dir()] == ["quick-seed0"]
+    assert stored_score(job) is not None
+
+
+def test_a_run_that_another_process_made_in_the_meantime_is_not_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`rl-training train` does not know of benchmarks, so it may take the name of a run."""
+    job, train = job_of(write_manifest(tmp_path, {"quick": preset()})), workflows.train
+
+    def train_second(*args: Any, **options: Any) -> Any:
+        create_run_directory(job.output_dir, job.run_name)
+        return train(*args, **options)
+
+    monkeypatch.setattr(workflows, "train", train_second)
+    with pytest.raises(CheckpointError, match=r"another process made this run; .*quick-seed0-2 was trained"):
+        train_and_score(job)
+    assert stored_score(job) is None
+
+
+def test_a_score_counts_only_for_the_step_and_checkpoint_it_was_made_from(tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, {"quick": preset()})
+    job = job_of(manifest)
+    train_and_score(job)
+    score, info = stored_score(job), json.loads((job.run_dir / "run.json").read_text())
+    newest = list_checkpoints(job.run_dir, "resume")[0]
+    assert score is not None and score["checkpoint"]["name"] == newest.name
+
+    def seeds_in_table() -> int:
+        outcome = call("zoo", "table", manifest, "--seeds", 1, "--output-dir", tmp_path / "runs", "--json")
+        assert outcome.code == 0, outcome.err
+        return int(outcome.json[0]["seeds"])
+
+    assert seeds_in_table() == 1
+    for change in ({"status": "interrupted"}, {"status": "failed"}, {"env_steps": STEPS - 128}):
+        (job.run_dir / "run.json").write_text(json.dumps(info | change))
+        assert seeds_in_table() == 0 and not is_done(job), change
+    (job.run_dir / "run.json").write_text(json.dumps(info))
+    for change in ({"env_steps": 1_024}, {"checkpoint": score["checkpoint"] | {"manifest": "0" * 64}}):
+        (job.run_dir / "score.json").write_text(json.dumps(score | change))
+        assert seeds_in_table() == 0 and not is_done(job), change
+    # A score of an older version does not name its checkpoint.
+    older = {key: value for key, value in score.items() if key != "checkpoint"}
+    (job.run_dir / "score.json").write_text(json.dumps(older))
+    assert seeds_in_table() == 1
+    # The checkpoint may be deleted to save space.
+    (job.run_dir / "score.json").write_text(json.dumps(score))
+    newest.rename(tmp_path / "deleted")
+    assert seeds_in_table() == 1
+
+
+HOSTILE_NUMBERS = (None, True, "x", [], {}, 10**400, -(10**30), "1e999")
+
+
+@pytest.mark.parametrize(
+    ("file", "key"),
+    [
+        ("score.json", "mean_return"), ("score.json", "env_steps"), ("score.json", "checkpoint"),
+        ("run.json", "env_steps"), ("run.json", "wall_seconds"), ("run.json", "status"),
+    ],
+)  # fmt: skip
+def test_hostile_numbers_in_the_files_of_a_run_do_not_break_a_table(file: str, key: str, tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, {"quick": preset()})
+    entry = load_manifest(manifest).entries[0]
+    job = store_run(entry, 0, tmp_path / "runs", {1_024: 0.5, STEPS: 1.0}, "finished")
+    score = {"mean_return": 1.0, "env_steps": STEPS, "wall_seconds": 1.0, "settings": settings(entry.preset)}
+    (job.run_dir / "score.json").write_text(json.dumps(score))
+    content = json.loads((job.run_dir / file).read_text())
+    for value in HOSTILE_NUMBERS:
+        text = json.dumps(content | {key: value}).replace('"1e999"', "1e999")  # infinity, though it is valid JSON
+        (job.run_dir / file).write_text(text)
+        for more in (["--json"], ["--budget-fraction", 0.5]):
+            outcome = call("zoo", "table", manifest, "--seeds", 1, "--output-dir", tmp_path / "runs", *more)
+            assert outcome.code == 0 and not re.search(r"\b(nan|inf|NaN|Infinity)\b", outcome.out), (value, outcome)
+
+
+def test_a_pipe_in_place_of_the_metrics_is_not_waited_for(tmp_path: Path) -> None:
+    entry = load_manifest(write_manifest(tmp_path, {"quick": preset()})).entries[0]
+    job = store_run(entry, 0, tmp_path / "runs", {1_024: 0.5})
+    (job.run_dir / "metrics.jsonl").unlink()
+    os.mkfifo(job.run_dir / "metrics.jsonl")
+    assert read_curve(job.run_dir).steps.size == 0
+    with pytest.raises(CheckpointError, match=r"metrics.jsonl: refused, it is not a regular file"):
+        read_metrics(job.run_dir)
+
+
+def test_a_file_of_a_terabyte_without_content_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "metrics.jsonl").open("wb") as file:
+        file.truncate(2**40)  # sparse: it takes no space
+    assert read_curve(tmp_path).steps.size == 0
+    with pytest.raises(CheckpointError, match=r"metrics.jsonl: refused, it has more than 1,073,741,824 bytes"):
+        read_metrics(tmp_path)
+
+
+def test_an_overlong_name_is_no_manifest_and_no_band(tmp_path: Path) -> None:
+    for command in (("zoo", "list", "x" * 300), ("zoo", "table", "x" * 5_000)):
+        outcome = call(*command)
+        assert outcome.code == 2 and outcome.err.count("\n") == 1 and "no such manifest" in outcome.err
+    outcome = call("check", "ppo/cartpole", "--band", "y" * 300)
+    assert outcome.code == 2 and outcome.err.count("\n") == 1, outcome.err
 
 
 @pytest.mark.parametrize("stop", [STEPS, 700])
@@ -248,6 +389,10 @@ def test_a_checkpoint_of_other_settings_is_neither_scored_nor_continued(stop: in
         b'{"kind": "eval", "eval_mean_return": 3}',
         b'{"kind": "eval", "env_steps": "x", "eval_mean_return": 3}',
         b'{"kind": "train", "wall_seconds": [1]}',
+        b'{"kind": "eval", "env_steps": 15, "eval_mean_return": NaN}',
+        b'{"kind": "eval", "env_steps": 1e999, "eval_mean_return": 3}',
+        b'{"kind": "eval", "env_steps": 15, "eval_mean_return": 1%s}' % (b"0" * 400),
+        b'{"kind": "eval", "env_steps": 15, "note": "%s", "eval_mean_return": 3}' % (b"x" * 2**21),
     ],
 )
 def test_a_damaged_metric_line_is_skipped(damaged: bytes, tmp_path: Path) -> None:
@@ -286,6 +431,19 @@ def test_a_fraction_of_the_budget_is_the_first_part_of_the_full_run(tmp_path: Pa
     # The same run continues to its end, as if it had not been stopped.
     train_and_score(job_of(manifest))
     assert lines_of(job_of(manifest)) == lines_of(whole)
+
+
+@pytest.mark.parametrize("fraction", [0.3, 0.51])
+def test_a_fraction_shows_the_score_of_the_step_at_which_it_stopped(fraction: float, tmp_path: Path) -> None:
+    """A run stops at the end of a rollout, and so does the evaluation that is its score: a rollout later at most."""
+    manifest = write_manifest(tmp_path, {"quick": preset(eval_every=128)})
+    job = job_of(manifest, fraction=fraction)
+    train_and_score(job)
+    last = [line for line in lines_of(job) if line["kind"] == "eval"][-1]
+    assert job.stop < last["env_steps"] < job.stop + 128
+    options = ["--seeds", 1, "--output-dir", tmp_path / "runs", "--json"]
+    (line,) = call("zoo", "table", manifest, "--budget-fraction", fraction, *options).json
+    assert (line["env_steps"], line["median"]) == (last["env_steps"], last["eval_mean_return"])
 
 
 def test_a_failed_row_does_not_affect_the_others(tmp_path: Path) -> None:
@@ -346,7 +504,7 @@ def fake_worker(*, dead: bool) -> Any:
         with theirs, contextlib.suppress(EOFError):
             while True:
                 theirs.recv()
-                theirs.send(("done", None))
+                theirs.send(("done", None, None))
 
     if dead:
         theirs.close()
@@ -369,12 +527,13 @@ def test_a_worker_that_dies_before_it_gets_a_job_is_replaced_or_fails_only_that_
 
 
 def test_a_worker_that_died_as_it_is_asked_to_stop_fails_its_job_and_not_the_benchmark(tmp_path: Path) -> None:
-    job, failures, worker = job_of(write_manifest(tmp_path, {"quick": preset()})), {}, fake_worker(dead=True)
+    job, worker = job_of(write_manifest(tmp_path, {"quick": preset()})), fake_worker(dead=True)
+    outcome = launcher.Outcome()
     with JobsDisplay([job], 0, enabled=False) as display, worker.pipe:
         display.begin(job)
         worker.job = job
-        launcher._ask_to_stop([worker], display, failures)
-    assert failures == {job.run_name: "its process exited with code -9"} and worker.job is None
+        launcher._ask_to_stop([worker], display, outcome)
+    assert outcome.failures == {job.run_name: "its process exited with code -9"} and worker.job is None
 
 
 @pytest.mark.parametrize(("number", "seeds"), [(signal.SIGKILL, 2), (signal.SIGTERM, 1)])
@@ -392,9 +551,9 @@ def test_killed_at_any_moment_and_started_again_it_gives_the_same_table(
         newest = list_checkpoints(tmp_path / "runs" / "slow-seed0", "resume")
         return bool(newest) and not newest[0].name.endswith("0" * 12)
 
-    wait_for(training_goes_on, process, seconds=300)
+    wait_for(training_goes_on, process)
     process.send_signal(number)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=DEADLINE_SECONDS)
     if number == signal.SIGTERM:
         assert process.returncode == 75 and "run the same command to continue" in err, err
     assert stored_score(job_of(manifest)) is None, "it was stopped before its end"

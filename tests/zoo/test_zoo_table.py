@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from rl_training.analysis.curves import read_curve
 from rl_training.config.loading import load_config, save_config
 from rl_training.errors import ConfigError
-from rl_training.zoo.curves import read_curve
 from rl_training.zoo.manifest import Manifest, list_manifests, load_manifest
 from rl_training.zoo.plots import plot_environment
 from rl_training.zoo.report import RESULTS_FOLDER, notes_text, write_report
@@ -169,6 +169,8 @@ def test_a_stored_score_counts_for_any_place_but_not_for_changed_settings(tmp_pa
     job.run_dir.mkdir()
     stored = score(500.0)
     (job.run_dir / "score.json").write_text(json.dumps(stored))
+    assert stored_score(job) is None, "without run.json, the run may be unfinished"
+    (job.run_dir / "run.json").write_text(json.dumps({"status": "finished", "env_steps": stored["env_steps"]}))
     assert stored_score(job) == stored
     stored["settings"]["total_timesteps"] += 1
     (job.run_dir / "score.json").write_text(json.dumps(stored))
@@ -222,6 +224,7 @@ def stored_runs(folder: Path) -> Manifest:
             job.run_dir.mkdir(parents=True)
             stored = score(490.0 + seed) | {"settings": settings(job.config)}
             (job.run_dir / "score.json").write_text(json.dumps(stored))
+            (job.run_dir / "run.json").write_text(json.dumps({"status": "finished", "env_steps": stored["env_steps"]}))
             lines = [
                 {"kind": "eval", "env_steps": step, "eval_mean_return": min(500.0, step / 100 + seed)}
                 for step in range(10_000, 100_001, 10_000)

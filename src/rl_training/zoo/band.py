@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from rl_training.analysis.curves import Curve, Numbers
 from rl_training.errors import ConfigError
 from rl_training.storage.durable_files import atomic_write_text, read_json
-from rl_training.zoo.curves import Curve, Numbers
 from rl_training.zoo.manifest import Entry, zoo_folder
-from rl_training.zoo.runs import same_settings, settings
+from rl_training.zoo.runs import LARGEST_NUMBER, same_settings, settings
 
 WIDER_BY_WIDTH, WIDER_BY_RANGE = 0.5, 0.2
 ABOVE_UNTRAINED = 0.1  # fraction of the way from an untrained agent to the best seed
@@ -151,8 +152,20 @@ def load_band(path: Path) -> Band:
         arrays = {key: np.asarray(data[key], np.float64) for key in ARRAYS}
         shapes = {array.shape for array in arrays.values()}
         if set(data) != set(KEYS) or len(shapes) != 1 or arrays["steps"].ndim != 1 or not arrays["steps"].size:
-            raise ValueError
-    except (KeyError, TypeError, ValueError):
+            raise ValueError("arrays of other shapes")
+        numbers = np.concatenate([*arrays.values(), [data["untrained"], data["seeds"], data["tells_from"] or 0]])
+        if not np.all(np.abs(numbers.astype(np.float64)) <= LARGEST_NUMBER) or np.any(np.diff(arrays["steps"]) <= 0):
+            raise ValueError("not finite, or steps that do not rise")
+        kinds: dict[str, Any] = {
+            "settings": dict,
+            "name": str,
+            "control": bool,
+            "seeds": int,
+            "tells_from": (int, type(None)),
+        }
+        if not all(isinstance(data[key], kind) for key, kind in kinds.items()):
+            raise TypeError("a value of another type")
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         raise ConfigError(f"{path}: not a band file; make one with `rl-training zoo bands`") from None
     return Band(**(data | arrays))
 
@@ -160,7 +173,7 @@ def load_band(path: Path) -> Band:
 def band_of(entry_name: str, preset: Any, path: Path | None) -> Band:
     """Load the packaged band of a preset, or a band file. A band of other settings is refused."""
     path = path if path is not None else band_path(entry_name)
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike Path.is_file, False for an overlong name
         raise ConfigError(
             f"{entry_name}: no band at {path}; make one with `rl-training zoo bands` and pass it with --band"
         )

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_training.analysis.curves import read_curve
 from rl_training.config.loading import list_presets, load_config, preset_name
 from rl_training.errors import ConfigError
 from rl_training.zoo.band import Band, Verdict, band_of
-from rl_training.zoo.curves import read_curve
 from rl_training.zoo.runs import share_of
 
 

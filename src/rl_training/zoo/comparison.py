@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.zoo.curves import Curve
+from rl_training.analysis.curves import Curve
+from rl_training.analysis.statistics import score_text, standard_error
 from rl_training.zoo.manifest import Entry, Manifest
 from rl_training.zoo.published import PublishedCurve
-from rl_training.zoo.statistics import score_text, standard_error
 
 # Steps at which curves are compared, in addition to the last step that all seeds have reached.
 STEPS = (

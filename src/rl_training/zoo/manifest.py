@@ -74,6 +74,11 @@ class Entry:
         """First part of the names of its run directories."""
         return self.name.replace("/", "-")
 
+    @property
+    def round_steps(self) -> int:
+        """Env steps of one round of training: evaluations wait for its end."""
+        return self.preset.num_envs * getattr(self.preset.algo_kwargs, "num_steps", 1)
+
     @cached_property
     def environment(self) -> str:
         """The env id, followed by the variant in parentheses."""
@@ -160,7 +165,7 @@ def _find(text: str) -> tuple[Path, str]:
     inside = text.replace("\\", "/").removeprefix("./").removeprefix("zoo/").removesuffix(".yaml")
     for name in (f"{inside}.yaml", f"{inside}/{MAIN}.yaml"):
         path = zoo_folder() / name
-        if ".." not in Path(name).parts and path.is_file():
+        if ".." not in Path(name).parts and os.path.isfile(path):  # unlike Path.is_file, False for an overlong name
             return path, shown
     names = list_manifests()
     close = difflib.get_close_matches(inside, names, n=1)

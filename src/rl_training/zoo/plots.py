@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from rl_training.analysis.chart import (
+    COLORS,
+    DASHES,
+    chart_style,
+    draw_median,
+    format_step_axis,
+    new_figure,
+    save_png,
+)
+from rl_training.analysis.curves import Curve, on_grid
 from rl_training.config.algorithm_table import ALGORITHMS
-from rl_training.errors import ConfigError, install_hint
-from rl_training.zoo.curves import Curve, on_grid
 from rl_training.zoo.manifest import Entry
 from rl_training.zoo.published import PublishedCurve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Rows = Sequence[tuple[Entry, list[Curve]]]
 
-# The color-blind-safe palette of Okabe and Ito. An algorithm looks the same in every plot: on-policy algorithms, which
-# come first in the registry, are solid, the others dashed or dotted.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.2)))
+# An algorithm looks the same in every plot: on-policy algorithms, which come first in the registry, are solid, the
+# others dashed or dotted.
 TWICE: Any = (0, (6, 1.5, 1, 1.5))  # a second preset of the same algorithm and env
 EDGE: Any = {
     "marker": 8,
@@ -42,21 +44,6 @@ STAR: Any = {  # may lie on the edge of the axes without moving them
 PUBLISHED: Any = {"linestyle": (0, (4, 2)), "linewidth": 1.1, "markersize": 3.5, "markerfacecolor": "white"}
 MARKS = ("o", "s", "^")  # of published curves with the same color
 PAST_THE_END = 1.5  # published scores are shown up to this multiple of our steps
-LOG_FROM = 4  # log scale from this ratio of budgets: on a linear axis short runs would be invisible
-STYLE: Any = {
-    "font.size": 11,
-    "axes.titlesize": 13,
-    "axes.titleweight": "bold",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#DDDDDD",
-    "grid.linewidth": 0.7,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "legend.fontsize": 10,
-}
-DOTS_PER_INCH = 110
 
 
 def picture_name(environment: str) -> str:
@@ -69,15 +56,15 @@ def plot_environment(environment: str, rows: Rows, folder: Path) -> Path | None:
     rows = _with_curves(rows)
     if not rows:
         return None
-    with _styled():
-        figure = _figure((8.2, 4.5))
+    with chart_style("omit --write"):
+        figure = new_figure((8.2, 4.5))
         axes = figure.subplots()
         _draw_all(axes, rows)
         axes.set_title(environment)
         axes.set_xlabel("env steps")
         axes.set_ylabel("mean return of an evaluation")
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-        return _save(figure, folder / picture_name(environment))
+        return save_png(figure, folder / picture_name(environment))
 
 
 def plot_overview(title: str, environments: Sequence[tuple[str, Rows]], path: Path) -> Path | None:
@@ -88,8 +75,8 @@ def plot_overview(title: str, environments: Sequence[tuple[str, Rows]], path: Pa
     columns = min(3, len(shown))
     height = math.ceil(len(shown) / columns)
     lines: dict[str, Any] = {}
-    with _styled():
-        figure = _figure((max(7.0, 4.4 * columns), 3.2 * height + 0.8))
+    with chart_style("omit --write"):
+        figure = new_figure((max(7.0, 4.4 * columns), 3.2 * height + 0.8))
         for place, (environment, rows) in enumerate(shown, start=1):
             axes = figure.add_subplot(height, columns, place)
             for algorithm, line in _draw_all(axes, rows).items():
@@ -103,28 +90,11 @@ def plot_overview(title: str, environments: Sequence[tuple[str, Rows]], path: Pa
         figure.legend(handles, names, loc="outside lower center", ncols=min(8, len(names)))
         legend = "median and middle half of the seeds; stars are references, marks at the edge bars"
         figure.suptitle(f"{title}: {legend}")
-        return _save(figure, path)
+        return save_png(figure, path)
 
 
 def _with_curves(rows: Rows) -> Rows:
     return [(entry, curves) for entry, curves in rows if any(curve.steps.size for curve in curves)]
-
-
-def _styled() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise ConfigError(f"plots need matplotlib: {install_hint('plots')}, or omit --write") from None
-    return matplotlib.rc_context(STYLE)
-
-
-def _figure(size: tuple[float, float]) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)  # needs no window system, whatever the user's settings are
-    return figure
 
 
 def _number(algorithm: str) -> int:
@@ -143,9 +113,7 @@ def _draw_all(axes: Axes, rows: Rows) -> dict[str, Any]:
         twice = entry.algorithm in lines
         dashes = TWICE if twice else DASHES[number // len(COLORS) % len(DASHES)]
         label = f"{entry.algorithm} ({entry.name.rpartition('/')[2]})" if twice else entry.algorithm
-        low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
-        axes.fill_between(steps, low, high, color=color, alpha=0.16, linewidth=0)
-        (line,) = axes.plot(steps, middle, color=color, linestyle=dashes, linewidth=1.9, label=label)
+        line = draw_median(axes, steps, values, color=color, dashes=dashes, label=label)
         lines.setdefault(entry.algorithm, line)
         at = entry.row.reference_steps or entry.row.budget
         if entry.row.reference is not None and at <= PAST_THE_END * steps[-1]:
@@ -201,33 +169,7 @@ def _draw_published(axes: Axes, curve: PublishedCurve, label: str, number: int, 
 
 
 def _step_axis(axes: Axes, curves: list[Curve], furthest: float) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
-
     ends = [float(curve.steps[-1]) for curve in curves]
     if furthest:
         ends.append(min(furthest, PAST_THE_END * max(ends)))
-    if max(ends) > LOG_FROM * min(ends):
-        axes.set_xscale("log")
-        axes.set_xlim(min(float(curve.steps[0]) for curve in curves), max(ends) * 1.02)
-        axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0) if max(ends) < 50 * min(ends) else (1.0, 3.0)))
-        axes.xaxis.set_minor_locator(NullLocator())
-    else:
-        axes.set_xlim(0, max(ends) * 1.02)
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
-
-
-def _short(steps: float) -> str:
-    return f"{steps / 1e6:g}M" if steps >= 1e6 else f"{steps / 1e3:g}k" if steps else "0"
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    figure.savefig(buffer, dpi=DOTS_PER_INCH, format="png")
-    with Image.open(buffer) as picture:
-        # A palette makes the file three times smaller. Without date and version, equal runs give equal files.
-        picture.convert("RGB").quantize(128).save(path, optimize=True)
-    return path
+    format_step_axis(axes, min(float(curve.steps[0]) for curve in curves), ends)

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rl_training.analysis.curves import Curve
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.storage.durable_files import atomic_write_text, read_json
 from rl_training.telemetry.metric_lines import clean_line
 from rl_training.zoo.comparison import Line, comparison_section
-from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import Entry, Manifest, list_manifests
 from rl_training.zoo.plots import plot_environment, plot_overview
 from rl_training.zoo.results import Results, save_results
@@ -35,7 +35,8 @@ that no curve was kept. Minutes are wall-clock time on one thread, on a machine 
 def curves_of(entry: Entry, results: Results, fraction: float = 1.0) -> list[Curve]:
     """Curves of the seeds that are done; seeds of which only the score was kept have none."""
     stop = stop_at(entry, fraction)
-    curves = [each.curve.until(stop) for each in results.values() if each.done(stop, fraction)]
+    done = [each for each in results.values() if each.done(stop, fraction)]
+    curves = [each.curve.until(stop, entry.round_steps) for each in done]
     return [curve for curve in curves if curve.steps.size]
 
 
@@ -44,7 +45,7 @@ def drawn_curves(entry: Entry, results: Results, fraction: float = 1.0) -> list[
     shortest run, so runs that have only started are left out."""
     if entry.published is None:
         return curves_of(entry, results, fraction)
-    curves = [each.curve.until(stop_at(entry, fraction)) for each in results.values()]
+    curves = [each.curve.until(stop_at(entry, fraction), entry.round_steps) for each in results.values()]
     started = [curve for curve in curves if curve.steps.size]
     furthest = max((float(curve.steps[-1]) for curve in started), default=0.0)
     return [curve for curve in started if curve.steps[-1] >= furthest / 2]
@@ -113,7 +114,7 @@ def refuse_to_lose_seeds(manifest: Manifest, table: Sequence[Line], page: Path) 
     presets = {entry.name: entry.preset for entry in manifest.entries}
     try:
         old_lines = [(line["name"], int(line["seeds"]), line.get("settings", {})) for line in read_json(page)]
-    except (CheckpointError, AttributeError, KeyError, TypeError, ValueError):
+    except (CheckpointError, AttributeError, KeyError, TypeError, ValueError, OverflowError):
         raise ConfigError(f"{page}: not the results of a benchmark; move it away") from None
     for name, seeds, settings in old_lines:
         if seeds > new_seeds.get(name, 0) and name in presets and same_settings(settings, presets[name]):

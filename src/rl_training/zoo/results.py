@@ -7,6 +7,7 @@ row, so that a later report with other rows or more seeds does not need the old 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -18,13 +19,22 @@ from typing import Any
 
 import numpy as np
 
+from rl_training.analysis.curves import Curve, read_curve
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.storage.checkpoints import list_checkpoints, read_manifest
 from rl_training.storage.durable_files import atomic_write_text, read_json
-from rl_training.storage.run_directory import is_run_directory, open_run_directory
-from rl_training.zoo.curves import Curve, read_curve
+from rl_training.text import clean_text
 from rl_training.zoo.manifest import Entry
-from rl_training.zoo.runs import SCORE_NUMBERS, Job, same_settings, settings, stored_failure, stored_score
+from rl_training.zoo.runs import (
+    SCORE_NUMBERS,
+    Job,
+    is_number,
+    same_settings,
+    saved_steps,
+    settings,
+    stored_failure,
+    stored_score,
+)
 
 
 @dataclass(frozen=True)
@@ -77,13 +87,8 @@ def of_run(job: Job) -> Result | None:
         return None if failure is None else Result(_curve([]), failure=failure)
     if score is not None:
         score = {key: float(score[key]) for key in SCORE_NUMBERS}
-    curve, steps = read_curve(job.run_dir), _env_steps(job.run_dir)
+    curve, steps = read_curve(job.run_dir), saved_steps(job.run_dir)
     return Result(curve, steps, score, _versions(job.run_dir), this_machine(), failure)
-
-
-def _env_steps(run_dir: Path) -> int:
-    """Env steps at the last save; 0 for a run that was killed before its first save."""
-    return int(open_run_directory(run_dir).read_info().get("env_steps", 0)) if is_run_directory(run_dir) else 0
 
 
 def _versions(run_dir: Path) -> str | None:
@@ -92,7 +97,7 @@ def _versions(run_dir: Path) -> str | None:
         with contextlib.suppress(CheckpointError):
             manifest = read_manifest(checkpoint)
             facts = {"rl_training": manifest.library_version} | manifest.fingerprint
-            return ", ".join(f"{name} {value}" for name, value in facts.items() if name != "threads")
+            return clean_text(", ".join(f"{name} {value}" for name, value in facts.items() if name != "threads"))
     return None
 
 
@@ -141,7 +146,7 @@ def load_results(entry: Entry, folder: Path) -> dict[int, Result]:
         if not same_settings(data["settings"], entry.preset):
             return {}
         return {int(seed): _from_json(each) for seed, each in data["seeds"].items()}
-    except (CheckpointError, KeyError, TypeError, ValueError):
+    except (CheckpointError, AttributeError, KeyError, TypeError, ValueError, OverflowError):
         raise ConfigError(f"{path}: not the results of a benchmark; move it away to rebuild it from runs") from None
 
 
@@ -149,7 +154,10 @@ def _from_json(data: dict[str, Any]) -> Result:
     score = data["score"]
     if score is not None:
         score = {key: float(score[key]) for key in SCORE_NUMBERS}
-    return Result(_curve(data["curve"]), int(data["env_steps"]), score, data["versions"], data.get("machine"))
+    if not all(map(is_number, [data["env_steps"], *(score or {}).values(), *itertools.chain(*data["curve"])])):
+        raise ValueError("not a number")
+    origin = (None if data.get(key) is None else clean_text(str(data[key])) for key in ("versions", "machine"))
+    return Result(_curve(data["curve"]), int(data["env_steps"]), score, *origin)
 
 
 def _curve(points: Sequence[Sequence[float]]) -> Curve:

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from rl_training.config.evaluation_protocol import FIRST_EVAL_SEED, SCORE_EPISODES
 from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.errors import CheckpointError, ConfigError
+from rl_training.experiment.launcher import Stopped
 from rl_training.runtime.loops import Progress
+from rl_training.storage.checkpoint_format import MANIFEST
 from rl_training.storage.checkpoints import list_checkpoints, read_manifest, verify_checkpoint
-from rl_training.storage.durable_files import atomic_write_text, free_name, read_json
+from rl_training.storage.durable_files import atomic_write_text, file_record, free_name, make_directory, read_json
 from rl_training.storage.run_directory import RunDirectory, is_run_directory, open_run_directory, run_status
+from rl_training.storage.run_lock import hold_lock
 from rl_training.zoo.manifest import Entry
 
 # Settings that differ between runs of one preset, or that `auto` resolves; they do not describe the preset.
 PER_RUN = ("seed", "run_name", "output_dir", "threads", "device", "compile", "vector_backend")
 SCORE, FAILURE = "score.json", ".failure.json"
 SCORE_NUMBERS = ("mean_return", "env_steps", "wall_seconds")  # required by a table
+LARGEST_NUMBER = 1e15
 PATIENCE_SECONDS = 60.0
+LOG = "zoo.log"
 
 Score = dict[str, Any]
 
@@ -52,8 +58,31 @@ class Job:
         return Path(self.output_dir) / self.run_name
 
     @property
+    def title(self) -> str:
+        return f"{self.entry.name} seed {self.seed}"
+
+    @property
+    def kind(self) -> str:
+        return self.entry.name
+
+    @property
+    def log_name(self) -> str:
+        return LOG
+
+    def work(self, watch: Callable[[int], bool]) -> None:
+        train_and_score(self, watch)
+
+    def note_failure(self, reason: str) -> None:
+        note_failure(self, reason)
+
+    @property
     def stop(self) -> int:
         return stop_at(self.entry, self.fraction)
+
+    @property
+    def lock_file(self) -> Path:
+        """Next to the run directory, which a job does not have until it starts."""
+        return Path(self.output_dir) / f".{self.run_name}.lock"
 
     @property
     def failure_file(self) -> Path:
@@ -71,21 +100,31 @@ def share_of(steps: int, fraction: float) -> int:
     return math.ceil(round(fraction * steps, 6))
 
 
-class Stopped(Exception):
-    """The run was asked to stop and has saved; it can be continued."""
-
-
 def settings(config: TrainConfig) -> dict[str, Any]:
     """The settings of a preset that are the same for all seeds and folders."""
     return {key: value for key, value in config.model_dump(mode="json").items() if key not in PER_RUN}
 
 
 def same_settings(stored: Path | dict[str, Any], config: TrainConfig) -> bool:
-    """Whether stored settings equal those of the preset. A field added since then has its default."""
+    """Whether a run with the stored settings is one of the preset. A field added since then has its default.
+
+    Where the preset says `auto`, the run has the number that it chose. Settings without effect do not count, so that a
+    new default of theirs does not outdate the runs.
+    """
+    if not isinstance(stored, (Path, dict)):  # a text in a file is not a path to follow
+        return False
+    expected = _effective(config)
     try:
-        return settings(load_config(stored)) == settings(config)
+        found = _effective(load_config(stored))
+        return all(value == "auto" or found.get(key) == value for key, value in expected.items())
     except ConfigError:
         return False
+
+
+def _effective(config: TrainConfig) -> dict[str, Any]:
+    every = settings(config)
+    ignored = config.algo_kwargs.without_effect()
+    return every | {"algo_kwargs": {key: value for key, value in every["algo_kwargs"].items() if key not in ignored}}
 
 
 def set_aside(run_dir: Path) -> None:
@@ -100,14 +139,51 @@ def set_aside(run_dir: Path) -> None:
 
 
 def stored_score(job: Job) -> Score | None:
-    """The score of a finished run; None if there is none or the preset has changed since."""
+    """The score of a finished run; None if there is none, it is of another checkpoint, or the preset has changed."""
     try:
         score = read_json(job.run_dir / SCORE)
     except CheckpointError:
         return None  # missing, or cut off by a power failure: the run is scored again
-    if not isinstance(score, dict) or not all(isinstance(score.get(key), (int, float)) for key in SCORE_NUMBERS):
+    if not isinstance(score, dict) or not all(is_number(score.get(key)) for key in SCORE_NUMBERS):
         return None  # edited, or from another version: the run is scored again
-    return score if same_settings(score.get("settings", {}), job.entry.preset) else None
+    if not same_settings(score.get("settings", {}), job.entry.preset) or not _is_of_last_step(score, job.run_dir):
+        return None
+    return score
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Whether a value from a file is a finite number of a sensible size; True is not a number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
+
+
+def saved_steps(run_dir: Path) -> int:
+    """Env steps at the last save; 0 for a run that was killed before its first save."""
+    steps = open_run_directory(run_dir).read_info().get("env_steps") if is_run_directory(run_dir) else None
+    return int(steps) if is_number(steps) else 0
+
+
+def _is_of_last_step(score: Score, run_dir: Path) -> bool:
+    """Whether the score was made from the last step of a finished run, and from the checkpoint that is there now.
+
+    The checkpoint may have been deleted to save space, and older scores do not name it.
+    """
+    if run_status(run_dir) != "finished" or saved_steps(run_dir) != score["env_steps"]:
+        return False
+    checkpoint = score.get("checkpoint")
+    if not isinstance(checkpoint, dict):
+        return checkpoint is None
+    present = {path.name: path for path in list_checkpoints(run_dir, "resume")}
+    path = present.get(str(checkpoint.get("name")))
+    return path is None or _identity(path) == checkpoint
+
+
+def _identity(checkpoint: Path) -> dict[str, str]:
+    """The name of a checkpoint and the digest of its manifest, which holds the digests of its other files."""
+    try:
+        digest = file_record(checkpoint / MANIFEST)["sha256"]
+    except (CheckpointError, OSError):
+        digest = "unreadable"
+    return {"name": checkpoint.name, "manifest": digest}
 
 
 def stored_failure(job: Job) -> str | None:
@@ -119,8 +195,10 @@ def stored_failure(job: Job) -> str | None:
 
 
 def note_failure(job: Job, reason: str) -> None:
-    Path(job.output_dir).mkdir(parents=True, exist_ok=True)
-    atomic_write_text(job.failure_file, json.dumps({"reason": reason}) + "\n")
+    """For the table; the benchmark itself also prints it, so a full disk must not end the other jobs."""
+    with contextlib.suppress(OSError):
+        Path(job.output_dir).mkdir(parents=True, exist_ok=True)
+        atomic_write_text(job.failure_file, json.dumps({"reason": reason}) + "\n")
 
 
 def is_done(job: Job) -> bool:
@@ -129,14 +207,30 @@ def is_done(job: Job) -> bool:
         return True
     if job.fraction >= 1 or not same_settings(job.run_dir / "config.yaml", job.entry.preset):
         return False
-    return int(open_run_directory(job.run_dir).read_info().get("env_steps", 0)) >= job.stop
+    return saved_steps(job.run_dir) >= job.stop
 
 
 def train_and_score(job: Job, watch: Callable[[int], bool] = lambda env_steps: True) -> None:
     """Train or continue one seed, then evaluate its last checkpoint. `watch` receives the env steps and returns False
     to stop."""
-    if is_done(job):
-        return
+    with _owned(job):
+        if not is_done(job):
+            _train_and_score(job, watch)
+
+
+@contextlib.contextmanager
+def _owned(job: Job) -> Iterator[None]:
+    """Reserve a job from before its run directory exists until it is scored: two benchmarks never do the same job.
+
+    A worker of a killed benchmark exits after its rollout, so wait for a while. The lock file stays: removing it would
+    let two processes hold locks on two files of the same name.
+    """
+    make_directory(Path(job.output_dir))
+    with hold_lock(job.lock_file, job.run_name, patience=PATIENCE_SECONDS):
+        yield
+
+
+def _train_and_score(job: Job, watch: Callable[[int], bool]) -> None:
     run_dir = job.run_dir
     job.failure_file.unlink(missing_ok=True)
     _wait_for(run_dir)
@@ -151,8 +245,8 @@ def train_and_score(job: Job, watch: Callable[[int], bool] = lambda env_steps: T
     checkpoint = _newest(job, exact=False)
     if checkpoint is None:
         raise CheckpointError(f"{run_dir}: finished, but no checkpoint verifies; move the run away to train it again")
-    env_steps, end = read_manifest(checkpoint).env_steps, open_run_directory(run_dir).read_info().get("env_steps")
-    if end is not None and env_steps < end:
+    env_steps, end = read_manifest(checkpoint).env_steps, saved_steps(run_dir)
+    if env_steps < end:
         raise CheckpointError(
             f"{run_dir}: the last checkpoint, at step {end:,}, is damaged, and the one at {env_steps:,} cannot score "
             "the full run; move the run away to train it again"
@@ -161,6 +255,7 @@ def train_and_score(job: Job, watch: Callable[[int], bool] = lambda env_steps: T
     score = evaluation.summary() | {
         "env_steps": env_steps,
         "wall_seconds": seconds,
+        "checkpoint": _identity(checkpoint),
         "settings": settings(job.entry.preset),
     }
     atomic_write_text(run_dir / SCORE, json.dumps(score, indent=1) + "\n")
@@ -172,7 +267,8 @@ def _train(job: Job, watch: Callable[[int], bool]) -> float | None:
 
     run_dir = job.run_dir
     if is_run_directory(run_dir) and run_status(run_dir) == "finished":
-        return float(open_run_directory(run_dir).read_info().get("wall_seconds", 0.0))
+        seconds = open_run_directory(run_dir).read_info().get("wall_seconds")
+        return float(seconds) if is_number(seconds) else 0.0
     keep_going = True
 
     def callback(progress: Progress) -> bool:
@@ -187,6 +283,8 @@ def _train(job: Job, watch: Callable[[int], bool]) -> float | None:
         result = train(job.config, show=False, callback=callback)
     else:
         result = resume(checkpoint, show=False, callback=callback)
+    if result.run_dir.resolve() != run_dir.resolve():
+        raise CheckpointError(f"{run_dir}: another process made this run; {result.run_dir} was trained instead of it")
     if result.interrupted and (not keep_going or job.fraction >= 1 or result.env_steps < job.stop):
         raise Stopped(f"stopped at env step {result.env_steps:,}")
     return None if result.interrupted else result.wall_seconds

@@ -7,14 +7,14 @@ import io
 import statistics
 from collections.abc import Mapping, Sequence
 
+from rl_training.analysis.curves import Curve
+from rl_training.analysis.statistics import bootstrap_interval, interquartile_mean, score_text, standard_error
 from rl_training.config.evaluation_protocol import FIRST_EVAL_SEED, SCORE_EPISODES
 from rl_training.text import clean_text
 from rl_training.zoo.comparison import Line, compare
-from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import Entry, Manifest, Row
 from rl_training.zoo.results import Result, Results
 from rl_training.zoo.runs import Score, settings, stop_at
-from rl_training.zoo.statistics import bootstrap_interval, interquartile_mean, score_text, standard_error
 
 SHARE_OF_SEEDS_AT_FLOOR = 0.8
 SEEDS_OF_THE_RULE = 5
@@ -43,9 +43,10 @@ def make_table(
 def _line_of(entry: Entry, results: Results, seeds: int, fraction: float) -> Line:
     """A full run is scored over 100 episodes; a fraction of it by the last evaluation during training."""
     stop = stop_at(entry, fraction)
-    scores = {seed: _score(result, stop, fraction) for seed, result in results.items()}
+    curves_so_far = {seed: result.curve.until(stop, entry.round_steps) for seed, result in results.items()}
+    scores = {seed: _score(result, curves_so_far[seed], stop, fraction) for seed, result in results.items()}
     done = {seed for seed, score in scores.items() if score is not None}
-    started = {seed: curve for seed, result in results.items() if (curve := result.curve.until(stop)).steps.size}
+    started = {seed: curve for seed, curve in curves_so_far.items() if curve.steps.size}
     failed = {seed: result.failure for seed, result in results.items() if result.failure is not None}
     failures = {seed: why for seed, why in failed.items() if seed not in done}
     under_way = [curve for seed, curve in started.items() if seed not in done and seed not in failures]
@@ -65,10 +66,10 @@ def _progress(under_way: Sequence[Curve], stop: int) -> str:
     return f", {len(under_way)} under way at {low if low == high else f'{low} .. {high}'} of {stop:,} steps"
 
 
-def _score(result: Result, stop: int, fraction: float) -> Score | None:
+def _score(result: Result, curve: Curve, stop: int, fraction: float) -> Score | None:
+    """`curve` ends at `stop`."""
     if fraction >= 1:
         return result.score
-    curve = result.curve.until(stop)
     if not result.done(stop, fraction) or not curve.steps.size:
         return None
     return {

@@ -1,8 +1,12 @@
-"""Statistics for few seeds: the interquartile mean and its interval (Agarwal et al. 2021, arXiv:2108.13264)."""
+"""Statistics for few seeds: the interquartile mean, the probability of improvement and their intervals.
+
+Both are those of Agarwal et al. 2021 (arXiv:2108.13264).
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -45,6 +49,41 @@ def bootstrap_interval(
     tail = (1 - confidence) / 2
     low, high = np.quantile(_interquartile_means(samples), [tail, 1 - tail])
     return Interval(float(low), float(high))
+
+
+def probability_of_improvement(first: Sequence[ArrayLike], second: Sequence[ArrayLike]) -> float:
+    """How often a run of `second` scores higher than a run of `first`, averaged over tasks; a tie counts as a half.
+
+    Both are lists with one array of scores per task; the arrays may differ in length.
+    """
+    return float(np.mean([_wins(one, two).mean() for one, two in zip(first, second, strict=True)]))
+
+
+def improvement_interval(
+    first: Sequence[ArrayLike],
+    second: Sequence[ArrayLike],
+    *,
+    repetitions: int = REPETITIONS,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+) -> Interval:
+    """Percentile interval of `probability_of_improvement`; runs are resampled within each group and task."""
+    random = np.random.default_rng(seed)
+    total = np.zeros(repetitions)
+    for one, two in zip(first, second, strict=True):
+        wins = _wins(one, two)
+        # How often each run is drawn says as much as the runs themselves, and needs no array of all pairs.
+        drawn = [random.multinomial(count, np.full(count, 1 / count), size=repetitions) for count in wins.shape]
+        total += np.sum((drawn[0] @ wins) * drawn[1], axis=1) / wins.size
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(total / len(first), [tail, 1 - tail])
+    return Interval(float(low), float(high))
+
+
+def _wins(first: ArrayLike, second: ArrayLike) -> NDArray[np.float64]:
+    """[runs of first, runs of second]: 1 where the second is higher, one half where they are equal."""
+    one, two = np.asarray(first, np.float64)[:, None], np.asarray(second, np.float64)[None]
+    return np.asarray((two > one) + 0.5 * (two == one))
 
 
 def standard_error(scores: ArrayLike) -> float:

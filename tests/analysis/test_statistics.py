@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_training.zoo.curves import on_grid
-from rl_training.zoo.statistics import bootstrap_interval, interquartile_mean, standard_error
+from rl_training.analysis.curves import on_grid
+from rl_training.analysis.statistics import bootstrap_interval, interquartile_mean, standard_error
 from zoo_helpers import curve
 
 
