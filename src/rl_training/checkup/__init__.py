@@ -1,0 +1,1 @@
+"""Checks before a run: the machine, an environment, and a planned run."""

@@ -1,0 +1,252 @@
+"""Stepping an environment with random actions, as training does, and judging what it returns."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rl_training.algorithms.common.exploration import random_actions
+from rl_training.checkup.finding import Finding, ok, warn
+from rl_training.envs.env_runner import check_observation
+from rl_training.envs.failures import FAILURES, reason_of
+from rl_training.envs.spaces import Spaces
+from rl_training.errors import EnvError
+from rl_training.text import describe_error, one_line
+
+STEPS = 1000
+STEPS_OF_SEEDS = 200
+SEED = 0
+# A slow env is stepped for this long only.
+PATIENCE_SECONDS = 20.0
+
+Env = gym.Env[Any, Any]
+Clock = Callable[[], float]
+
+
+class Broken(Exception):
+    """What the env returned cannot be trained on; the message is the problem, `fix` the way out."""
+
+    def __init__(self, problem: str, fix: str) -> None:
+        super().__init__(problem)
+        self.fix = fix
+
+
+@dataclass
+class Walk:
+    """What happened in a random walk. `remarks` has the first case of each problem that training survives."""
+
+    steps: int = 0
+    episodes: int = 0
+    longest: int = 0  # steps of the longest episode so far, ended or not
+    asked: int = STEPS
+    info_keys: set[str] = field(default_factory=set)
+    remarks: dict[str, tuple[str, str]] = field(default_factory=dict)  # kind -> problem and fix
+
+    def remark(self, kind: str, problem: str, fix: str) -> None:
+        self.remarks.setdefault(kind, (f"{problem} (step {self.steps})", fix))
+
+
+def random_walk(
+    env: Env, spaces: Spaces, steps: int = STEPS, patience: float = PATIENCE_SECONDS, clock: Clock = time.perf_counter
+) -> Walk:
+    """Step an env with uniform actions; `Broken` at the first answer that training could not use."""
+    rng, walk, started = np.random.default_rng(SEED), Walk(asked=steps), clock()
+    length = 0
+    _reset(env, spaces, walk, SEED)
+    while walk.steps < steps and (walk.steps == 0 or clock() - started < patience):
+        walk.steps += 1
+        length += 1
+        ended = _step(env, spaces, walk, _action(spaces, rng))
+        walk.longest = max(walk.longest, length)
+        if ended:
+            walk.episodes += 1
+            length = 0
+            _reset(env, spaces, walk, None)
+    return walk
+
+
+def _action(spaces: Spaces, rng: np.random.Generator) -> Any:
+    return spaces.to_env_actions(random_actions(spaces, 1, rng))[0]
+
+
+def _called(name: str, call: Callable[[], Any], count: int, values: str) -> tuple[Any, ...]:
+    """What a method of the env returns: a tuple of `count` values."""
+    fix = f"return {values}, as Gymnasium's API says"
+    try:
+        answer = call()
+    except FAILURES as error:
+        if isinstance(error, ValueError) and "values to unpack" in str(error):  # of a wrapper around an env for old Gym
+            raise Broken(f"{name} does not return {count} values", fix) from error
+        raise Broken(f"{name} failed: {reason_of(error)}", "correct the env") from error
+    if not isinstance(answer, tuple) or len(answer) != count:
+        raise Broken(f"{name} does not return {count} values", fix)
+    return answer
+
+
+def _reset(env: Env, spaces: Spaces, walk: Walk, seed: int | None) -> Any:
+    observation, info = _called("reset", lambda: env.reset(seed=seed), 2, "(observation, info)")
+    _judge_observation(observation, spaces, walk)
+    _judge_info(info, walk)
+    return observation
+
+
+def _step(env: Env, spaces: Spaces, walk: Walk, action: Any) -> bool:
+    """Make one step and judge it; whether it ended the episode."""
+    values = "(observation, reward, terminated, truncated, info)"
+    observation, reward, terminated, truncated, info = _called("step", lambda: env.step(action), 5, values)
+    _judge_observation(observation, spaces, walk)
+    _judge_reward(reward, walk)
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        _judge_flag(name, flag, walk)
+    _judge_info(info, walk)
+    return bool(terminated) or bool(truncated)
+
+
+def _judge_observation(observation: Any, spaces: Spaces, walk: Walk) -> None:
+    space = spaces.observation_space
+    try:
+        check_observation(observation, space)
+        encoded = spaces.encode_one(observation)
+    except (EnvError, TypeError, ValueError) as error:
+        problem = one_line(error).removesuffix(": correct the env or its space")
+        raise Broken(f"{problem} (step {walk.steps})", "correct the env or its observation_space") from error
+    if not np.isfinite(encoded).all():
+        raise Broken(f"an observation is not finite (step {walk.steps})", "correct the env: training stops at NaN")
+    if not space.contains(observation):
+        problem = outside_of(observation, space) or "an observation is not in its space, perhaps by its dtype"
+        fix = "correct the bounds of observation_space; training itself does not use them"
+        walk.remark("bounds", problem, fix)
+
+
+def outside_of(value: Any, space: gym.Space[Any], name: str = "observation") -> str | None:
+    """The first number outside the bounds of its Box, in words."""
+    if isinstance(space, gym.spaces.Dict):
+        parts = [outside_of(value[key], inner, f"{name}[{key!r}]") for key, inner in space.spaces.items()]
+    elif isinstance(space, gym.spaces.Tuple):
+        parts = [outside_of(value[i], inner, f"{name}[{i}]") for i, inner in enumerate(space.spaces)]
+    elif isinstance(space, gym.spaces.Box):
+        array = np.asarray(value)
+        wrong = np.argwhere((array < space.low) | (array > space.high))
+        if not len(wrong):
+            return None
+        place = tuple(int(index) for index in wrong[0])
+        low, high = space.low[place], space.high[place]
+        label = f"{name}[{', '.join(map(str, place))}]" if place else name
+        return f"{label} is {array[place]:g}, outside its space ({low:g} to {high:g})"
+    else:
+        return None
+    return next((part for part in parts if part is not None), None)
+
+
+def _judge_reward(reward: Any, walk: Walk) -> None:
+    try:
+        number = float(reward)
+    except (TypeError, ValueError) as error:
+        raise Broken(
+            f"the reward is a {type(reward).__name__} ({one_line(reward, 40)}), not a number (step {walk.steps})",
+            "return float(reward)",
+        ) from error
+    if not math.isfinite(number):
+        raise Broken(f"the reward is {number} (step {walk.steps})", "correct the env: training stops at NaN")
+    if not isinstance(reward, (numbers.Real, np.number, np.bool_)):
+        walk.remark("reward", f"the reward is a {type(reward).__name__}, not a plain number", "return float(reward)")
+
+
+def _judge_flag(name: str, flag: Any, walk: Walk) -> None:
+    if isinstance(flag, (bool, np.bool_)):
+        return
+    try:
+        bool(flag)
+    except Exception as error:
+        problem = f"{name} is a {type(flag).__name__} without a truth value (step {walk.steps})"
+        raise Broken(problem, "return True or False") from error
+    walk.remark(name, f"{name} is a {type(flag).__name__}, not a bool", f"return bool({name})")
+
+
+def _judge_info(info: Any, walk: Walk) -> None:
+    if not isinstance(info, dict):
+        raise Broken(f"info is a {type(info).__name__}, not a dict (step {walk.steps})", "return a dict, perhaps {}")
+    walk.info_keys |= {key for key in info if isinstance(key, str)}
+    if any(not isinstance(key, str) for key in info):
+        raise Broken(f"info has a key that is not a string (step {walk.steps})", "use strings as keys of info")
+
+
+def check_walk(walk: Walk, time_limit: int | None) -> Iterator[Finding]:
+    """Findings about a random walk that came to its end."""
+    short = f", of {walk.asked:,} asked: the env is slow" if walk.steps < walk.asked else ""
+    for problem, fix in walk.remarks.values():
+        yield warn("steps", problem, fix)
+    if not walk.remarks:
+        yield ok("steps", f"{walk.steps:,} random steps{short}: observations, rewards and infos are sound")
+    yield _check_ends(walk, time_limit)
+    if walk.info_keys:
+        keys = sorted(walk.info_keys)
+        more = f" and {len(keys) - 8} more" if len(keys) > 8 else ""
+        yield ok("info", f"keys: {one_line(', '.join(keys[:8]))}{more}")
+
+
+def _check_ends(walk: Walk, time_limit: int | None) -> Finding:
+    if time_limit is not None:
+        return ok("episodes", f"they end after {time_limit:,} steps at the latest")
+    if walk.episodes:
+        detail = (
+            f"{walk.episodes} ended in {walk.steps:,} random steps, the longest after {walk.longest:,}; no time limit"
+        )
+        return ok("episodes", detail)
+    detail = f"no episode ended in {walk.steps:,} random steps, and there is no time limit: one may never end"
+    fix = "register the env with max_episode_steps, or wrap it in gymnasium.wrappers.TimeLimit; eval_max_steps cuts"
+    return warn("episodes", detail, f"{fix} evaluations")
+
+
+def time_limit_of(env: Env) -> int | None:
+    """The steps after which an episode is cut at the latest; None without such a limit."""
+    layer: Any = env
+    while isinstance(layer, gym.Wrapper):
+        if isinstance(layer, gym.wrappers.TimeLimit):
+            return int(layer._max_episode_steps)
+        layer = layer.env
+    spec = getattr(env, "spec", None)
+    # An Atari game counts frames, of which a step has one or more.
+    limits = (getattr(spec, "max_episode_steps", None), getattr(spec, "kwargs", {}).get("max_num_frames_per_episode"))
+    return next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
+
+
+def check_seeds(
+    first: Env, second: Env, spaces: Spaces, steps: int = STEPS_OF_SEEDS, patience: float = 10.0
+) -> Finding:
+    """Whether the same seed and actions give the same observations and rewards, in two envs or twice in one."""
+    try:
+        one = _recorded(first, spaces, steps, patience)
+        other = _recorded(second, spaces, len(one) - 1, math.inf)
+    except FAILURES as error:
+        return warn("seed", f"cannot be compared ({describe_error(error)})", "correct the env")
+    fix = "call super().reset(seed=seed) and draw random numbers from self.np_random only"
+    lost = "runs cannot be repeated, and resume is not exact"
+    for index, (left, right) in enumerate(zip(one, other, strict=True)):
+        if not all(np.array_equal(a, b) for a, b in zip(left, right, strict=True)):
+            if index == 0:
+                return warn("seed", f"reset(seed={SEED}) gives another observation the second time, so {lost}", fix)
+            return warn("seed", f"the same seed and actions give another result at step {index}, so {lost}", fix)
+    return ok("seed", f"the same seed gives the same {len(one) - 1} steps")
+
+
+def _recorded(env: Env, spaces: Spaces, steps: int, patience: float) -> list[tuple[Any, ...]]:
+    """The first observation, then what each step returns; where an episode ends, the start of the next one as well."""
+
+    def seen(observation: Any) -> np.ndarray:
+        return np.array(spaces.encode_one(observation))
+
+    rng, started = np.random.default_rng(SEED), time.perf_counter()
+    record: list[tuple[Any, ...]] = [(seen(env.reset(seed=SEED)[0]),)]
+    while len(record) <= steps and (len(record) == 1 or time.perf_counter() - started < patience):
+        observation, reward, terminated, truncated, _ = env.step(_action(spaces, rng))
+        step = (seen(observation), float(reward), bool(terminated), bool(truncated))
+        record.append((*step, seen(env.reset()[0]) if terminated or truncated else None))
+    return record
