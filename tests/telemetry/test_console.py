@@ -197,10 +197,10 @@ def test_an_update_that_draws_nothing_costs_microseconds():
     display.start()
     best = math.inf
     for _ in range(5):
-        begin = time.perf_counter()
+        begin = time.process_time()
         for step in range(2000):
             display.update(step)
-        best = min(best, (time.perf_counter() - begin) / 2000)
+        best = min(best, (time.process_time() - begin) / 2000)
     assert best < 20e-6
 
 

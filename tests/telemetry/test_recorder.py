@@ -251,9 +251,13 @@ def test_wall_clock_fields_are_removed_and_nothing_else():
     assert {"wall_seconds", "steps_per_second", "time_env", "time_other"} <= WALL_CLOCK_FIELDS
 
 
-def test_tensorboard_events_are_readable_and_a_resumed_run_replaces_the_lost_interval(tmp_path):
+def test_tensorboard_events_are_readable_and_a_resumed_run_replaces_the_lost_interval(tmp_path, monkeypatch):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.summary.writer import event_file_writer
 
+    # The counter in the names of event files: as text, 10 comes before 9, so the second must tell the files apart.
+    counter = iter([9, 10])
+    monkeypatch.setattr(event_file_writer, "_global_uid", types.SimpleNamespace(get=lambda: next(counter)))
     with Recorder(tmp_path, tensorboard=True) as recorder:
         recorder.record(train_line(100, loss=1.0, steps_per_second=50.0, note="text", missing=math.nan))
         recorder.record(eval_line(100, 21.0))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rl_training.telemetry.console_view import Snapshot, plain_line, render
 from rl_training.telemetry.metric_lines import WALL_CLOCK_FIELDS
+from rl_training.terminal import encodable, make_console, write
 from rl_training.text import clean_text
 
 if TYPE_CHECKING:
@@ -152,15 +153,9 @@ class ConsoleDisplay:
         return (self._snapshot.env_steps - steps) / seconds if seconds > 0 else None
 
     def _start_live(self) -> None:
-        from rich.console import Console
         from rich.live import Live
 
-        class SurvivingConsole(Console):
-            def on_broken_pipe(self) -> None:
-                # By default Rich ends the process here; a display must not do that.
-                raise OSError("the display has no reader")
-
-        console = SurvivingConsole(file=self._stream, force_terminal=True, highlight=False, markup=False, emoji=False)
+        console = make_console(self._stream, force_terminal=True)
         # No refresh thread: env workers would hang if they were forked while the thread holds a lock.
         # Redirect stdout only if it is a terminal; a file or pipe must get exactly what the program prints.
         self._live = Live(
@@ -185,13 +180,10 @@ class ConsoleDisplay:
             self._live.update(view, refresh=True)
 
     def _print(self, text: str) -> None:
-        encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        text = text.encode(encoding, "replace").decode(encoding)
         if self._live is not None:
-            self._live.console.print(text)
+            self._live.console.print(encodable(self._stream, text))
         else:
-            self._stream.write(text + "\n")
-            self._stream.flush()
+            write(self._stream, text + "\n")
 
     def _guard(self, action: Callable[[], None]) -> None:
         try:

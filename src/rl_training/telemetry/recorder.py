@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from rl_training.errors import CheckpointError, ConfigError
+from rl_training.storage.real_files import open_own_file
 from rl_training.telemetry.metric_lines import (
     METRICS_FILE,
     WALL_CLOCK_FIELDS,
@@ -68,7 +69,7 @@ class Recorder:
                 )
             else:
                 self._offset = 0
-            self._file = self.path.open("ab", buffering=0)
+            self._file = cast(FileIO, open_own_file(self.path, "ab", buffering=0))
         except OSError as error:
             raise self._failure(error) from error
         try:
@@ -191,9 +192,9 @@ def _cut(path: Path, offset: int) -> int:
         if offset:
             warn(f"{path} is missing: metrics from before the checkpoint are lost, new ones are recorded")
         return 0
-    with path.open("r+b") as file:
-        kept = file.read(offset)
-        whole = kept.rfind(b"\n") + 1
+    with open_own_file(path, "r+b") as file:
+        kept = file.read(min(offset, os.fstat(file.fileno()).st_size))
+        whole: int = kept.rfind(b"\n") + 1
         if whole != offset:
             warn(f"{path} does not match the checkpoint, which expects {offset} bytes: it continues at byte {whole}")
         file.truncate(whole)

@@ -5,15 +5,25 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
+import time
 from pathlib import Path
 from typing import Any, Protocol
 
 from rl_training.errors import ConfigError, install_hint
+from rl_training.storage.durable_files import (
+    atomic_write_text,
+    make_own_directory,
+    release_temporary,
+    temporary_sibling,
+)
+from rl_training.storage.real_files import open_own_file
 from rl_training.telemetry.metric_lines import METRICS_FILE, WALL_CLOCK_FIELDS, Line, iterate_lines, warn
 from rl_training.text import reason
 
 CSV_FILE = "metrics.csv"
 TENSORBOARD_DIRECTORY = "tensorboard"
+_EVENT_FILE = re.compile(r"events\.out\.tfevents\.\d{10}\.")
 _LEADING_COLUMNS = ("kind", "env_steps", "updates", "episodes")
 
 
@@ -46,13 +56,19 @@ class CsvSink:
         leading = [name for name in _LEADING_COLUMNS if name in columns]
         self._columns = leading + [name for name in columns if name not in _LEADING_COLUMNS]
         self._known = frozenset(self._columns)
-        temporary = self._path.with_suffix(".csv.tmp")
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            if self._columns:
-                writer.writerow(self._columns)
-            writer.writerows(self._row(line) for line in iterate_lines(self._source))
-        os.replace(temporary, self._path)
+        temporary = temporary_sibling(self._path)
+        try:
+            with open_own_file(temporary, "x", encoding="utf-8", newline="") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                if self._columns:
+                    writer.writerow(self._columns)
+                writer.writerows(self._row(line) for line in iterate_lines(self._source))
+            os.replace(temporary, self._path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        finally:
+            release_temporary(temporary)
 
     def _row(self, line: Line) -> list[Any]:
         cells = [line.get(column) for column in self._columns]
@@ -62,7 +78,7 @@ class CsvSink:
         if not self._known.issuperset(line):
             self._rewrite()
             return
-        with self._path.open("a", encoding="utf-8", newline="") as file:
+        with open_own_file(self._path, "a", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerow(self._row(line))
 
     def flush(self) -> None:
@@ -85,7 +101,9 @@ class TensorBoardSink:
                 f"tensorboard: the package is not installed; {install_hint('tensorboard')} or set tensorboard=false"
             ) from error
         # TensorBoard hides earlier events from purge_step on, because the resumed run writes them again.
-        self._writer: Any = SummaryWriter(str(run_dir / TENSORBOARD_DIRECTORY), purge_step=purge_step)
+        folder = make_own_directory(run_dir / TENSORBOARD_DIRECTORY)
+        _wait_for_a_later_name(folder)
+        self._writer: Any = SummaryWriter(str(folder), purge_step=purge_step)
 
     def write(self, line: Line) -> None:
         kind = line["kind"]
@@ -102,6 +120,18 @@ class TensorBoardSink:
         self._writer.close()
 
 
+def _wait_for_a_later_name(folder: Path) -> None:
+    """Wait until a new event file is named after a later second than the files in `folder`, at most one second.
+
+    TensorBoard reads event files in the order of their names, which begin with the second of their creation. Within
+    one second the order is that of process numbers and counters, as text: a resumed run could come before its past.
+    """
+    seconds = [int(name.split(".")[3]) for name in os.listdir(folder) if _EVENT_FILE.match(name)]
+    now = time.time()
+    if seconds and int(now) <= max(seconds):
+        time.sleep(min(max(seconds) + 1 - now, 1.0))
+
+
 class WandbSink:
     """Weights & Biases. Without a login or a network the run is logged offline; `wandb sync` uploads it later."""
 
@@ -116,14 +146,14 @@ class WandbSink:
             ) from error
         # With the same id, a resumed run continues its W&B run.
         identity = run_dir / "wandb_run_id"
-        run_id = identity.read_text("utf-8").strip() if identity.exists() else None
+        run_id = identity.read_text("utf-8").strip() if identity.is_file() else None
         options = {"project": project, "name": run_dir.name, "dir": str(run_dir), "id": run_id}
         try:
             self._run: Any = wandb.init(**options, resume="allow")
         except Exception as error:
             warn(f"wandb is not reachable ({reason(error)}); the run is logged offline")
             self._run = wandb.init(**options, mode="offline")
-        identity.write_text(str(self._run.id), "utf-8")
+        atomic_write_text(identity, str(self._run.id))
         # The step of W&B may only increase, which a resumed run cannot guarantee. Use env_steps as the axis.
         self._run.define_metric("env_steps")
         self._run.define_metric("*", step_metric="env_steps")
