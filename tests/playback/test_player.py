@@ -167,6 +167,54 @@ def test_an_env_without_moving_pictures_is_refused_and_an_old_file_stays(agent: 
     assert old.read_bytes() == b"an earlier recording"
 
 
+class WithoutRender(gym.Env[Any, Any]):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": "fast"}
+    observation_space = gym.spaces.Box(-9, 9, (4,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    render_mode = "rgb_array"
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def reset(self, **_: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        return np.zeros(4, np.float32), 0.0, True, False, {}
+
+
+class FailingRender(WithoutRender):
+    def render(self) -> Any:
+        raise ZeroDivisionError("no canvas\x1b[2J")
+
+
+@pytest.mark.parametrize(("env", "reason"), [(WithoutRender, "render"), (FailingRender, "no canvas")])
+def test_an_env_that_cannot_render_is_one_line(
+    env: type[gym.Env[Any, Any]], reason: str, agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISPLAY", ":9")
+    monkeypatch.delenv("SDL_VIDEODRIVER", raising=False)
+    for play in (lambda: record_episode(agent, tmp_path / "a.gif", env=env), lambda: watch(agent, env=env)):
+        with pytest.raises(EnvError, match=reason) as caught:
+            play()
+        assert "\n" not in str(caught.value) and "\x1b" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("fps", [0, -1, 0.0001, 1001, float("nan"), float("inf")])
+def test_a_rate_that_no_file_can_have_is_refused(fps: float, agent: Agent, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^fps: .* is not valid, expected a number from 0.1 to 1000$"):
+        record_episode(agent, tmp_path / "a.gif", fps=fps)
+
+
+def test_the_slowest_rate_can_be_written(tmp_path: Path) -> None:
+    for kind in ("gif", "mp4"):
+        with open_writer(tmp_path / f"a.{kind}", player.SLOWEST_FPS) as writer:
+            for step in range(3):
+                writer.add(moving_square(step))
+        assert (tmp_path / f"a.{kind}").stat().st_size > 0
+
+
 def test_an_endless_episode_is_cut(agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(player, "MOST_RECORDED_STEPS", 7)
 

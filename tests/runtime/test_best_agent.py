@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from checkpoint_helpers import sign_again
 from rl_training.runtime import session
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult
 from rl_training.runtime.workflows import TrainResult, agent_of, resume, train
@@ -107,6 +110,56 @@ def test_evaluations_during_a_run_have_seeds_of_their_own(tmp_path: Path, monkey
     run(tmp_path, eval_every=40)
     assert len(set(seeds)) == 5
     assert seeds[-1] == DEFAULT_SEED
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_kill_in_the_last_evaluation_does_not_save_the_best_agent_twice(
+    tmp_path: Path, scripted_evaluations: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"eval_every": 100, "keep_checkpoints": 2}
+    scripted_evaluations[:] = [5.0, 7.0, 50.0]
+    whole = run(tmp_path / "whole", **settings)
+
+    def no_result(self: session.Session) -> None:
+        self._evaluate(self._eval_seed())
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(session.Session, "_final_evaluation", no_result)
+        scripted_evaluations[:] = [5.0, 7.0]
+        run(tmp_path / "killed", **settings)
+    scripted_evaluations[:] = [7.0, 50.0]
+    resumed = resume(tmp_path / "killed" / "run", show=False)
+    names = [path.name for path in list_checkpoints(resumed.run_dir)]
+    assert names == [path.name for path in list_checkpoints(whole.run_dir)]
+    assert best_checkpoint(resumed.run_dir).path.name == "best-000000000160"
+
+
+def test_a_damaged_best_agent_does_not_prevent_resuming(tmp_path: Path, scripted_evaluations: list[float]) -> None:
+    scripted_evaluations[:] = [5.0]
+    half = train(A2C.config(tmp_path, eval_every=40), callback=stop_at(60), show=False)
+    (best_checkpoint(half.run_dir).path / "state.json").write_text("{}")
+    scripted_evaluations[:] = [6.0, 1.0, 1.0, 1.0]
+    resume(half.run_dir, show=False)
+    assert best_checkpoint(half.run_dir).env_steps == 80
+
+
+def test_a_forged_return_of_the_best_agent_does_not_outrank_every_other(
+    tmp_path: Path, scripted_evaluations: list[float]
+) -> None:
+    scripted_evaluations[:] = [5.0]
+    half = train(A2C.config(tmp_path, eval_every=40), callback=stop_at(60), show=False)
+    best = best_checkpoint(half.run_dir).path
+    state = json.loads((best / "state.json").read_text())
+    (best / "state.json").write_text(json.dumps(state | {"best_return": {"$float": "inf"}}))
+    sign_again(best)
+    assert best_checkpoint(half.run_dir).state["best_return"] == math.inf
+    scripted_evaluations[:] = [6.0, 1.0, 1.0, 1.0]
+    resume(half.run_dir, show=False)
+    assert best_checkpoint(half.run_dir).env_steps == 80
 
 
 def test_a_finished_run_that_is_resumed_again_keeps_one_best_agent(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from collector_helpers import CountingLearner, Scripted, collector_of
 from probe_suite import BOTH_MODES
+from rl_training.envs.failures import RESTARTED
 from rl_training.envs.probes import AutoresetCanaryProbe, EnvIndexProbe, Probe, probe_vector_env
 from rl_training.errors import EnvError, NumericalError
 from rl_training.runtime.collector import Collector
@@ -268,3 +269,19 @@ def test_what_is_not_finite_is_refused_with_env_step_and_field(
 def test_a_first_observation_that_is_not_finite_is_refused() -> None:
     with pytest.raises(NumericalError, match="env 1 returned an observation"):
         collector_of(Scripted(obs=[[1.0], [NAN]]))
+
+
+def test_a_row_that_is_a_reset_and_breaks_is_left_out_of_the_env_steps_once() -> None:
+    """Under next-step autoreset, the row after the end of an episode is a reset. Env 1 breaks in that row."""
+    envs = Scripted(NEXT)
+    collector, _ = collector_of(envs)
+    calm: list[Any] = [[[1.0], [1.0]], [0.0, 0.0], [False, False], [False, False]]
+    envs.outcomes = [
+        ([[1.0], [1.0]], [0.0, 0.0], [False, True], [False, False], {}),
+        (*calm, {RESTARTED: np.array([False, True])}),
+        (*calm, {}),
+        (*calm, {RESTARTED: np.array([False, True])}),
+    ]
+    steps = [collector.step() for _ in range(4)]
+    assert [step.valid.tolist() for step in steps] == [[True, True], [True, False], [True, True], [True, False]]
+    assert collector.env_step == sum(step.valid.sum() for step in steps) == 6

@@ -218,13 +218,6 @@ def test_an_evaluation_on_the_real_env_is_the_sum_of_its_rewards() -> None:
     assert all(8 <= length <= 11 for length in result.lengths)
 
 
-def test_an_episode_that_never_ends_is_stopped_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "LONGEST_EPISODE", 50)
-    agent = PPO(EndlessEnv, hidden_sizes=(8,))
-    with pytest.raises(EnvError, match=r"did not end within 50 steps.*TimeLimit"):
-        agent.evaluate(1)
-
-
 def test_an_evaluation_can_be_stopped_in_the_middle() -> None:
     agent = PPO(EndlessEnv, hidden_sizes=(8,)).agent
     answers = iter([False, False, True])

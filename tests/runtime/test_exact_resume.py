@@ -17,7 +17,7 @@ from rl_training.runtime.evaluation import DEFAULT_SEED
 from rl_training.runtime.workflows import TrainResult, resume, train
 from rl_training.storage.checkpoints import latest_checkpoint, list_checkpoints, load_checkpoint
 from rl_training.storage.state_tree import state_hash
-from run_cases import CASES, Case, assert_same_run, final_hash, metric_lines, saved_state, stop_at
+from run_cases import CASES, Case, assert_same_run, different_parts, final_hash, metric_lines, saved_state, stop_at
 
 ON_POLICY = CASES["ppo, box, everything normalized and scheduled"]
 REPLAY = CASES["dqn, native next-step envs, priorities and three steps"]
@@ -46,6 +46,8 @@ def test_every_registered_algorithm_has_a_resume_case_for_each_kind_of_action(al
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_a_resumed_run_equals_an_uninterrupted_one(case: Case, tmp_path: Path) -> None:
     whole = run(case, tmp_path / "whole")
+    # A run survives the SIGTERM of a time limit around the tests, but it is then a shorter one.
+    assert not whole.interrupted, "a signal from outside stopped the run"
     half = run(case, tmp_path / "halves", callback=stop_at(case.steps // 2))
     assert half.interrupted
     assert case.steps / 2 <= half.env_steps < 0.8 * case.steps
@@ -179,3 +181,4 @@ def test_the_comparison_notices_the_smallest_difference(
     assert state_hash(state) == before
     change(state)
     assert state_hash(state) != before
+    assert len(list(different_parts(saved_state(checkpoint), state))) == 1

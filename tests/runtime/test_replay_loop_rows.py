@@ -190,11 +190,16 @@ def test_importance_weights_are_absent_without_priorities() -> None:
     assert learner.batches and all(batch.weights is None for batch in learner.batches)
 
 
+@pytest.mark.parametrize(
+    ("settings", "over"),
+    [({"importance_exponent": {"start": 0.4, "end": 1.0, "over": 32}}, 32), ({}, 40)],
+    ids=["schedule", "default"],
+)
 @pytest.mark.parametrize("num_envs", [1, 4])
 def test_the_importance_exponent_follows_its_schedule_in_env_steps(
-    num_envs: int, monkeypatch: pytest.MonkeyPatch
+    num_envs: int, settings: dict[str, Any], over: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every update of a round has the exponent of the env step it happens at, the first one too."""
+    """Every update of a round has the exponent of the env step it happens at. By default it reaches 1 with the run."""
     loop, learner = recording_loop(
         probe_vector_env(DelayedRewardProbe, num_envs),
         total_timesteps=40,
@@ -202,7 +207,7 @@ def test_the_importance_exponent_follows_its_schedule_in_env_steps(
         train_frequency=4,
         gradient_steps=2,
         prioritized=True,
-        importance_exponent={"start": 0.4, "end": 1.0, "over": 32},
+        **settings,
     )
     used: list[float | None] = []
     original = loop.buffer.sample
@@ -214,6 +219,6 @@ def test_the_importance_exponent_follows_its_schedule_in_env_steps(
     monkeypatch.setattr(loop.buffer, "sample", spy)
     for _ in loop:
         pass
-    expected = [0.4 + 0.6 * min(1.0, env_steps / 32) for env_steps in learner.updated_at]
+    expected = [0.4 + 0.6 * min(1.0, env_steps / over) for env_steps in learner.updated_at]
     assert len(used) >= 14
     np.testing.assert_allclose(np.array(used, float), expected, rtol=1e-12)

@@ -91,3 +91,51 @@ def test_a_stuck_command_line_leaves_and_a_stuck_program_does_not(
         assert left[0][0] == code and words in left[0][1] and left[0][1].count("\n") == 1
         signals.saving()
         assert timers[0].cancelled, "a save that has begun may take its time"
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({"has_checkpoint": True}, "`rl-training resume` continues from the last checkpoint"),
+        ({}, "nothing had been saved yet"),
+        ({"kept": "`rl-training zoo run` continues"}, "`rl-training zoo run` continues"),
+    ],
+)
+def test_a_second_signal_says_in_one_line_what_is_kept(
+    settings: dict[str, Any], kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[Any] = []
+    monkeypatch.setattr(stop_signals, "_may_exit", False)
+    monkeypatch.setattr(stop_signals, "_exit", lambda *arguments: left.append(arguments))
+    with StopSignals(**settings):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert left == []
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert left == [(130, f"second signal: exited at once, without saving; {kept}\n")]
+
+
+def test_an_exit_does_not_need_a_terminal_that_takes_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+
+    def gone(*arguments: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(stop_signals, "_may_exit", False)
+    monkeypatch.setattr(stop_signals.os, "write", gone)
+    monkeypatch.setattr(stop_signals.os, "_exit", left.append)
+    stop_signals._exit(130, "text")
+    assert left == [130]
+
+
+def test_sighup_stops_a_run_unless_it_was_ignored_before() -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        for handler, stops in ((signal.SIG_DFL, True), (signal.SIG_IGN, False)):
+            signal.signal(signal.SIGHUP, handler)
+            with StopSignals() as signals:
+                os.kill(os.getpid(), signal.SIGHUP) if stops else None
+                assert signals.requested == stops
+                assert (signal.getsignal(signal.SIGHUP) is signal.SIG_IGN) == (not stops)
+            assert signal.getsignal(signal.SIGHUP) is handler
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -12,6 +12,7 @@ from gymnasium.vector import VectorEnv
 
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.algorithm_table import get_algorithm
+from rl_training.config.arguments import whole_number
 from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import EnvMaker, EnvSource
@@ -22,9 +23,9 @@ from rl_training.runtime.agent import Agent
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult
 from rl_training.runtime.run_envs import env_name, require_stored_spaces, spaces_of, with_env
 from rl_training.runtime.spec import get_spec
-from rl_training.runtime.workflows import Callback, TrainResult, resume, train
+from rl_training.runtime.workflows import Callback, TrainResult, resume, train, uses_trackers
 from rl_training.storage.checkpoints import Checkpoint, load_checkpoint, resolve_checkpoint, save_checkpoint
-from rl_training.storage.run_directory import open_run_directory
+from rl_training.storage.run_directory import is_run_directory, open_run_directory
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -89,26 +90,40 @@ class ManagedAlgorithm:
         self._eval_env: str | EnvMaker | None = eval_env
         self._resume_from: Path | None = None
         self._initial_learner: dict[str, Any] | None = None
+        self._run_info: Mapping[str, Any] | None = None  # run.json of the agent that was loaded
+        self._trackers: bool | None = None  # whether the run that this object started uses them
         self._base_steps = 0
 
     def learn(
-        self, total_timesteps: int | None = None, *, callback: Callback | None = None, show: bool | None = None
+        self,
+        total_timesteps: int | None = None,
+        *,
+        callback: Callback | None = None,
+        show: bool | None = None,
+        trackers: bool | None = None,
     ) -> Self:
         """Train for `total_timesteps` env steps; without a number, to the end of the config's budget.
 
         `callback` sees every `Progress` and stops the run by returning False. `show` forces the live display on or off.
         A second call continues the same run in the same run directory: with a number for that many more steps
-        (schedules stretch to the new total), without one to the end of a run that was stopped.
+        (schedules stretch to the new total), without one to the end of a run that was stopped. `trackers` says whether
+        to log to the tracker that the config names; None does so unless the agent was loaded and another user set it.
+
+        A last evaluation that fails does not raise: `result.evaluation_error` has the error, the agent is trained.
         """
-        if total_timesteps is not None and total_timesteps < 1:
-            raise ConfigError(f"total_timesteps: {total_timesteps} is not valid, expected integer >= 1")
+        if total_timesteps is not None:
+            total_timesteps = whole_number("total_timesteps", total_timesteps)
         total = None if total_timesteps is None else self._base_steps + total_timesteps
         options: dict[str, Any] = {"env": self._env, "eval_env": self._eval_env, "callback": callback, "show": show}
         if self._resume_from is None:
             config = self.config if total is None else load_config(self.config, {"total_timesteps": total})
-            result = train(config, initial_learner=self._initial_learner, **options)
+            if trackers is None:
+                trackers = self._run_info is None or uses_trackers(config, self._run_info)
+            self._trackers = trackers
+            result = train(config, initial_learner=self._initial_learner, trackers=trackers, **options)
         else:
-            result = resume(self._resume_from, total_timesteps=total, **options)
+            trackers = self._trackers if trackers is None else trackers
+            result = resume(self._resume_from, total_timesteps=total, trackers=trackers, **options)
         self.agent, self.result, self.env_steps = result.agent, result, result.env_steps
         self.run_dir = self._resume_from = result.run_dir.absolute()
         # A finished run counts its planned steps: a remainder too small for another rollout is not lost, and
@@ -137,15 +152,19 @@ class ManagedAlgorithm:
         *,
         seed: int = DEFAULT_SEED,
         deterministic: bool = True,
+        max_steps: int | None = None,
         env: str | EnvMaker | None = None,
     ) -> EvalResult:
-        """Raw returns of whole episodes; episode i is reset with `seed` + i. Training is not affected."""
-        if episodes < 1:
-            raise ConfigError(f"episodes: {episodes} is not valid, expected integer >= 1")
+        """Raw returns of whole episodes; episode i is reset with `seed` + i. Training is not affected.
+
+        An episode that does not end is cut after `max_steps` steps (default: the setting `eval_max_steps`), and
+        `cut_episodes` of the result counts it.
+        """
         return self.agent.evaluate(
             episodes=episodes,
             seed=seed,
             deterministic=deterministic,
+            max_steps=max_steps,
             env=self._single_env() if env is None else env,
         )
 
@@ -171,7 +190,7 @@ class ManagedAlgorithm:
         )
 
     def save(self, path: str | Path) -> Path:
-        """Write the agent as a self-contained checkpoint directory; an earlier one at `path` is replaced.
+        """Write the agent as a self-contained checkpoint directory; only an earlier agent at `path` is replaced.
 
         It holds the whole learner, but neither replay data nor the position in the run: those stay in `run_dir`.
         """
@@ -233,10 +252,12 @@ class ManagedAlgorithm:
         self = cls.__new__(cls)
         self._set_up(agent, env, eval_env)
         self.env_steps = checkpoint.env_steps
+        run_dir = checkpoint.path.absolute().parent.parent
         if checkpoint.kind == "agent":
             self._initial_learner = checkpoint.state["learner"]
+            self._run_info = open_run_directory(run_dir).read_info() if is_run_directory(run_dir) else {}
             return self
-        self.run_dir = checkpoint.path.absolute().parent.parent
+        self.run_dir = run_dir
         # Which checkpoint of the run is intact, with its replay data, is checked when it is needed.
         self._resume_from = checkpoint.path.absolute() if named else self.run_dir
         info = open_run_directory(self.run_dir).read_info()

@@ -13,8 +13,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from rl_training.envs.env_closer import closed_after
 from rl_training.envs.env_runner import WatchedEnv
 from rl_training.envs.env_types import EnvMaker
+from rl_training.envs.failures import EnvFailed
 from rl_training.errors import ConfigError, EnvError, install_hint
 from rl_training.playback.video import open_writer
 from rl_training.runtime.agent import Agent
@@ -23,7 +25,7 @@ from rl_training.runtime.evaluation import DEFAULT_SEED
 from rl_training.text import one_line
 
 DEFAULT_FPS = 30
-FASTEST_FPS = 1000
+SLOWEST_FPS, FASTEST_FPS = 0.1, 1000  # a GIF cannot show one picture for more than eleven minutes
 # An environment without a time limit must not fill the disk: a recorded episode is cut here.
 MOST_RECORDED_STEPS = 10_000
 
@@ -64,16 +66,17 @@ def record_episode(
     never with a single picture: an environment that draws nothing is an error.
     """
     path = Path(path)
-    if fps is not None and not 0 < fps <= FASTEST_FPS:
-        raise ConfigError(f"fps: {fps} is not valid, expected a number above 0 and up to {FASTEST_FPS}")
+    target = path.absolute()  # now: an environment may change the working directory
+    if fps is not None and not SLOWEST_FPS <= fps <= FASTEST_FPS:
+        raise ConfigError(f"fps: {fps:g} is not valid, expected a number from {SLOWEST_FPS} to {FASTEST_FPS}")
     if not has_display():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    with contextlib.closing(_rendering_env(agent, env, "rgb_array")) as rendering_env:
-        rate = (rendering_env.metadata or {}).get("render_fps") or DEFAULT_FPS if fps is None else fps
-        with open_writer(path, float(rate)) as writer:
+    with closed_after(_rendering_env(agent, env, "rgb_array")) as rendering_env:
+        rate = _own_rate(rendering_env) if fps is None else fps
+        with open_writer(target, float(rate)) as writer:
 
-            def add_picture() -> None:
-                writer.add(_picture(rendering_env))
+            def add_picture(watched: WatchedEnv) -> None:
+                writer.add(_picture(watched))
 
             returns, lengths = _play(
                 agent, rendering_env, episodes, seed, deterministic, add_picture, MOST_RECORDED_STEPS
@@ -81,7 +84,7 @@ def record_episode(
             if not writer.moves:
                 name = agent.config.env_id if env is None else env
                 raise EnvError(f"{name} draws the same picture at every step: there is nothing to show")
-    return Recording(path, returns, lengths, writer.pictures, writer.speed)
+    return Recording(path if path.absolute() == target else target, returns, lengths, writer.pictures, writer.speed)
 
 
 def watch(
@@ -95,8 +98,8 @@ def watch(
     """Play episodes in a window, at the environment's own rate."""
     if not has_display():
         raise EnvError("no display to open a window on: record a .gif or .mp4 instead")
-    with contextlib.closing(_rendering_env(agent, env, "human")) as rendering_env:
-        returns, lengths = _play(agent, rendering_env, episodes, seed, deterministic, rendering_env.render, None)
+    with closed_after(_rendering_env(agent, env, "human")) as rendering_env:
+        returns, lengths = _play(agent, rendering_env, episodes, seed, deterministic, _render, None)
     return Recording(None, returns, lengths)
 
 
@@ -111,7 +114,7 @@ def _play(
     episodes: int,
     seed: int,
     deterministic: bool,
-    show: Callable[[], Any],
+    show: Callable[[WatchedEnv], Any],
     most_steps: int | None,
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
     returns, lengths = [], []
@@ -119,12 +122,12 @@ def _play(
     with limited_threads(1), _missing_renderer_named(env):
         for episode in range(episodes):
             observation, _ = watched.reset(seed + episode)
-            show()
+            show(watched)
             total, length, memory, over = 0.0, 0, None, False
             while not over:
                 actions, memory = agent.act([observation], memory, np.array([length == 0]), deterministic)
                 observation, reward, terminated, truncated, _ = watched.step(actions[0])
-                show()
+                show(watched)
                 total, length = total + float(reward), length + 1
                 over = bool(terminated or truncated or length == most_steps)
             returns.append(total)
@@ -138,14 +141,33 @@ def _missing_renderer_named(env: gym.Env[Any, Any]) -> Iterator[None]:
     try:
         yield
     except gym.error.DependencyNotInstalled as error:
-        name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
-        reason = one_line(error)
-        raise EnvError(f"{name} cannot be drawn ({reason}): {install_hint('video')}") from None
+        raise EnvError(f"{_name(env)} cannot be drawn ({one_line(error)}): {install_hint('video')}") from None
 
 
-def _picture(env: gym.Env[Any, Any]) -> np.ndarray:
-    picture: Any = env.render()
-    name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+def _own_rate(env: gym.Env[Any, Any]) -> float:
+    """The frame rate that an environment states, if it is a usable number."""
+    rate: Any = (env.metadata or {}).get("render_fps")
+    usable = isinstance(rate, (int, float)) and SLOWEST_FPS <= rate <= FASTEST_FPS
+    return float(rate if usable else DEFAULT_FPS)
+
+
+def _name(env: gym.Env[Any, Any]) -> str:
+    return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+
+
+def _render(watched: WatchedEnv) -> Any:
+    try:
+        return watched.render()
+    except EnvFailed as error:
+        if not isinstance(error.__cause__, NotImplementedError):
+            raise
+        name = _name(watched.env)
+        raise EnvError(f"{name} cannot be drawn: it has no render(); `rl-training eval` scores it") from None
+
+
+def _picture(watched: WatchedEnv) -> np.ndarray:
+    picture, env = _render(watched), watched.env
+    name = _name(env)
     if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
         modes = ", ".join((env.metadata or {}).get("render_modes", [])) or "none"
         raise EnvError(f"{name} draws no pictures: recording needs the render mode rgb_array, it has {modes}")

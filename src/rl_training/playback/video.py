@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rl_training.errors import ConfigError, install_hint
+from rl_training.storage.durable_files import make_directory, release_temporary, remove_leftovers, temporary_sibling
+from rl_training.storage.real_files import open_own_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -65,11 +67,14 @@ def open_writer(path: Path, fps: float) -> Iterator[Writer]:
     kind = kinds.get(path.suffix.lower())
     if kind is None:
         raise ConfigError(f"{path}: only .gif and .mp4 can be written, use one of these suffixes")
-    temporary = path.with_name(f".{path.stem}.partial{path.suffix.lower()}")
+    path = path.absolute()  # an environment may change the working directory
+    temporary = temporary_sibling(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # A path that cannot be written fails before anything is played.
-        temporary.write_bytes(b"")
+        make_directory(path.parent)
+        remove_leftovers(path.parent, (f"{path.name}-",))
+        # A path that cannot be written fails before anything is played. The encoders then open this new file, whose
+        # name no one could foresee, so they follow no link.
+        open_own_file(temporary, "xb").close()
         writer = kind(temporary, fps)
         try:
             yield writer
@@ -83,6 +88,7 @@ def open_writer(path: Path, fps: float) -> Iterator[Writer]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+        release_temporary(temporary)
 
 
 class GifWriter(Writer):
@@ -138,7 +144,7 @@ class Mp4Writer(Writer):
             import imageio_ffmpeg
         except ImportError:
             raise ConfigError(
-                f"{path.suffix[1:]}: imageio-ffmpeg is not installed; {install_hint('video')} or write a .gif"
+                f"mp4: imageio-ffmpeg is not installed; {install_hint('video')} or write a .gif"
             ) from None
         self._ffmpeg = imageio_ffmpeg
         self._process: Any = None
@@ -148,7 +154,13 @@ class Mp4Writer(Writer):
         height, width = (side // 2 * 2 for side in picture.shape[:2])
         if self._process is None:
             self._process = self._ffmpeg.write_frames(
-                str(self.path), (width, height), fps=self.fps, quality=7, macro_block_size=2, ffmpeg_log_level="error"
+                str(self.path),
+                (width, height),
+                fps=self.fps,
+                quality=7,
+                macro_block_size=2,
+                ffmpeg_log_level="error",
+                output_params=["-f", "mp4"],  # the temporary name does not say it
             )
             self._process.send(None)
         self._process.send(np.ascontiguousarray(picture[:height, :width]))

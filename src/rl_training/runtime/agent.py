@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,11 +21,13 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import EnvMaker
 from rl_training.envs.factory import make_env
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
+from rl_training.errors import CheckpointError, ConfigError, NumericalError, RLTrainingError
+from rl_training.models.parameter_limit import parameter_limit
 from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
 from rl_training.runtime.run_envs import require_env
 from rl_training.storage.checkpoints import Checkpoint
+from rl_training.telemetry.metric_lines import warn
 from rl_training.text import one_line
 
 
@@ -42,17 +46,21 @@ class Agent:
         if config.device == "cuda" and not torch.cuda.is_available():
             config = config.model_copy(update={"device": "cpu"})
         try:
-            spaces = Spaces.from_json(checkpoint.state["spaces"])
-            learner: Learner = get_learner(checkpoint.algorithm)(spaces, config, Streams(config.seed))
+            spaces = Spaces.from_json(checkpoint.state["spaces"], action_bound=config.action_bound)
+            with no_larger_than(checkpoint):
+                learner: Learner = get_learner(checkpoint.algorithm)(spaces, config, Streams(config.seed))
             restore_learner(learner, checkpoint)
             # Exploration schedules read it: an agent that samples actions explores as it did when it was saved.
             learner.clock.env_steps = checkpoint.env_steps
+        except ConfigError as error:
+            raise _not_valid_here(checkpoint, error) from None
         except RLTrainingError:
             raise
         except Exception as error:  # a forged file can lead to anything
             raise CheckpointError(
                 f"{checkpoint.path}: does not fit {checkpoint.algorithm}: {one_line(error) or type(error).__name__}"
             ) from None
+        check_finite_weights(checkpoint)
         return cls(learner, spaces, config)
 
     def act(
@@ -65,7 +73,8 @@ class Agent:
         """Actions for a batch of raw observations, in the units of the environment, and the next memory.
 
         `memory` is what the call before returned, None for the first one. Rows with `episode_starts` begin with an
-        empty memory. Algorithms without memory ignore both and return None.
+        empty memory. Algorithms without memory ignore both and return None. NaN or infinity in an observation or in an
+        action is a NumericalError.
         """
         return self._act(self._encode(observations), memory, episode_starts, deterministic)
 
@@ -77,7 +86,7 @@ class Agent:
         state: Any = None,
         episode_start: np.ndarray | None = None,
     ) -> tuple[Any, Any]:
-        """`act` for one raw observation or a batch of them."""
+        """`act` for one raw observation or a batch of them; NumericalError if one of them is not finite."""
         batched = self.spaces.is_batched(observation)
         encoded = self._encode(observation if batched else [observation])
         starts = None if episode_start is None else np.asarray(episode_start, bool)
@@ -93,7 +102,7 @@ class Agent:
     def predict_episode(self, observations: Any, *, deterministic: bool = True) -> np.ndarray:
         """Actions for the raw observations of one episode, in their order; the memory is carried along."""
         actions, memory = [], None
-        for step, row in enumerate(self.spaces.encode(observations)):
+        for step, row in enumerate(self._encode(observations)):
             action, memory = self._act(np.ascontiguousarray(row[None]), memory, np.array([step == 0]), deterministic)
             actions.append(action[0])
         return np.stack(actions)
@@ -104,12 +113,22 @@ class Agent:
         episodes: int = 10,
         seed: int = DEFAULT_SEED,
         deterministic: bool = True,
+        max_steps: int | None = None,
         env: str | EnvMaker | None = None,
     ) -> EvalResult:
-        """Play whole episodes on one thread; episode i is reset with `seed` + i."""
+        """Play whole episodes on one thread; episode i is reset with `seed` + i and cut after `max_steps` steps."""
         with limited_threads(1):
-            result = evaluate(self, self.env_maker(env), episodes=episodes, seed=seed, deterministic=deterministic)
+            result = evaluate(
+                self,
+                self.env_maker(env),
+                episodes=episodes,
+                seed=seed,
+                deterministic=deterministic,
+                max_steps=self.config.eval_max_steps if max_steps is None else max_steps,
+            )
         assert result is not None  # only `stopped` cuts an evaluation short
+        if result.finding is not None:
+            warn(result.finding)
         return result
 
     def env_maker(
@@ -125,14 +144,39 @@ class Agent:
         return partial(make_env, source, env_kwargs, render_mode=render_mode)
 
     def _encode(self, observations: Any) -> np.ndarray:
-        # The memory layout of the caller's array must not decide about the last bits of a product.
-        return np.ascontiguousarray(self.spaces.encode(observations))
+        if self.spaces.observation_dtype == np.uint8:
+            # As bytes, NaN would be a black pixel.
+            observations = np.asarray(observations)
+            if observations.dtype.kind == "f":
+                _check_finite("observation", observations)
+        with np.errstate(over="ignore"):  # a double that is too large for float32 is found below
+            # The memory layout of the caller's array must not decide about the last bits of a product.
+            encoded = np.ascontiguousarray(self.spaces.encode(observations))
+        _check_finite("observation", encoded)
+        return encoded
 
     def _act(
         self, encoded: np.ndarray, memory: Any, episode_starts: np.ndarray | None, deterministic: bool
     ) -> tuple[np.ndarray, Any]:
         action = self.learner.act(encoded, explore=not deterministic, episode_starts=episode_starts, memory=memory)
+        _check_finite("action", np.asarray(action.actions))
         return self.spaces.to_env_actions(action.actions), action.memory
+
+
+def _check_finite(name: str, values: np.ndarray) -> None:
+    """NumericalError that names the first row with NaN or infinity."""
+    # A sum of squares is finite only if every entry is; if it merely overflows, the second test clears it.
+    if values.dtype.kind != "f" or math.isfinite(np.vdot(values, values)) or np.isfinite(values).all():
+        return
+    row, *place = (int(index) for index in np.argwhere(~np.isfinite(values))[0])
+    where = f"{name} {row} of {len(values)}" if len(values) > 1 else f"the {name}"
+    remedy = "fix the env or the caller" if name == "observation" else "use an earlier checkpoint"
+    raise NumericalError(
+        f"{where} is not finite, it has {values[(row, *place)]} at position {place or 0}: {remedy}",
+        field=name,
+        env_index=row,
+        evidence={name: values},
+    )
 
 
 def stored_config(checkpoint: Checkpoint) -> TrainConfig:
@@ -140,10 +184,49 @@ def stored_config(checkpoint: Checkpoint) -> TrainConfig:
     try:
         config = TrainConfig.model_validate(checkpoint.config)
     except ConfigError as error:
-        raise CheckpointError(f"{checkpoint.path}: its config is not valid here: {error}") from None
+        raise _not_valid_here(checkpoint, error) from None
     if config.algo != checkpoint.algorithm:
         raise CheckpointError(f"{checkpoint.path}: says {checkpoint.algorithm}, but its config is for {config.algo}")
     return config
+
+
+def _not_valid_here(checkpoint: Checkpoint, error: ConfigError) -> CheckpointError:
+    return CheckpointError(f"{checkpoint.path}: its config is not valid here: {error}")
+
+
+def no_larger_than(checkpoint: Checkpoint) -> AbstractContextManager[None]:
+    """Refuse, before it is initialized, a network for which the checkpoint does not hold enough numbers.
+
+    A few changed bytes of the config can ask for any size. The tensors of the checkpoint have a size that was paid for.
+    """
+    sizes = [math.prod(tensor.shape) for _, tensor in stored_tensors(checkpoint.state.get("learner"))]
+    refusal = CheckpointError(
+        f"{checkpoint.path}: does not fit {checkpoint.algorithm}: the config describes a larger model than the "
+        f"{sum(sizes):,} numbers in the checkpoint"
+    )
+    return parameter_limit(sum(sizes), len(sizes), refusal)
+
+
+def stored_tensors(state: Any, path: str = "learner") -> Iterator[tuple[str, Any]]:
+    """Every array and tensor of a saved state, with its place."""
+    if isinstance(state, Mapping):
+        for name, item in state.items():
+            yield from stored_tensors(item, f"{path}.{name}")
+    elif isinstance(state, list):
+        for index, item in enumerate(state):
+            yield from stored_tensors(item, f"{path}[{index}]")
+    elif hasattr(state, "dtype") and hasattr(state, "shape"):
+        yield path, state
+
+
+def check_finite_weights(checkpoint: Checkpoint) -> None:
+    """CheckpointError if a stored weight is not finite: the agent would act, but its actions would mean nothing."""
+    for path, tensor in stored_tensors(checkpoint.state.get("learner")):
+        finite = torch.isfinite(tensor) if isinstance(tensor, torch.Tensor) else np.isfinite(tensor)
+        if not finite.all():
+            raise CheckpointError(
+                f"{checkpoint.path}: {one_line(path, 200)} has values that are not finite; use an earlier checkpoint"
+            )
 
 
 def restore_learner(learner: Learner, checkpoint: Checkpoint) -> None:

@@ -1,4 +1,4 @@
-"""The settings that may say `auto`: device, CPU threads, compilation and vector backend.
+"""The settings that may say `auto`: device, CPU threads, compilation, vector backend and checkpoint interval.
 
 `resolve_auto` replaces them with the values for this machine. A run stores those values, and a resumed run reuses them.
 """
@@ -29,7 +29,16 @@ MOST_THREADS = 4
 PAYS_FROM_STEPS = 40_000
 
 
-def resolve_auto(config: TrainConfig, spaces: Spaces, envs: VectorEnv | None = None) -> TrainConfig:
+# Env steps between checkpoints. A checkpoint takes 15 to 200 ms and restarts all episodes: it must not come so often
+# that it costs 2% of a fast run, nor so rarely that a slow run loses more than a few minutes.
+ON_POLICY_INTERVAL, ON_POLICY_IMAGE_INTERVAL = 50_000, 100_000
+REPLAY_INTERVAL, REPLAY_IMAGE_INTERVAL = 20_000, 50_000
+STEPS_PER_ENV = 5_000  # at least, so that with many environments episodes still end by themselves
+
+
+def resolve_auto(
+    config: TrainConfig, spaces: Spaces, envs: VectorEnv | None = None, *, num_envs: int | None = None
+) -> TrainConfig:
     """Replace every `auto` with its value here.
 
     `envs` is the vector environment that was built for the run. Without it (the caller passed a vector environment)
@@ -40,6 +49,7 @@ def resolve_auto(config: TrainConfig, spaces: Spaces, envs: VectorEnv | None = N
         "device": device,
         "threads": resolve_threads(config, spaces.observation_shape),
         "compile": resolve_compile(config, device),
+        "checkpoint_every": resolve_checkpoint_every(config, spaces.observation_shape, num_envs or config.num_envs),
     }
     if envs is not None and config.vector_backend == "auto":
         settings["vector_backend"] = backend_of(envs)
@@ -62,6 +72,22 @@ def resolve_threads(config: TrainConfig, observation_shape: tuple[int, ...] = ()
     # Torch's current number is the limit that the user set (OMP_NUM_THREADS). More threads than that on a shared
     # machine wait for each other, and training becomes many times slower.
     return max(1, min(MOST_THREADS, available, torch.get_num_threads()))
+
+
+def resolve_checkpoint_every(config: TrainConfig, observation_shape: tuple[int, ...], num_envs: int) -> int:
+    """`auto` depends on the family of the algorithm, on whether it sees images, and on the number of environments.
+
+    It depends neither on `total_timesteps` (a run that is extended is the run that was longer from the start) nor on a
+    measured speed: a checkpoint cuts all episodes, so the interval is part of the experiment.
+    """
+    if config.checkpoint_every != "auto":
+        return config.checkpoint_every
+    images = len(observation_shape) >= 3
+    if isinstance(config.algo_kwargs, ReplayConfig):
+        interval = REPLAY_IMAGE_INTERVAL if images else REPLAY_INTERVAL
+    else:
+        interval = ON_POLICY_IMAGE_INTERVAL if images else ON_POLICY_INTERVAL
+    return max(interval, STEPS_PER_ENV * num_envs)
 
 
 @contextmanager
@@ -96,7 +122,8 @@ def compile_setting_on_resume(config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"compile": "off"})
     if not can_compile():
         raise ConfigError(
-            "compile: the run was compiled and needs a C++ compiler such as g++ to continue exactly; install one",
+            "compile: the run was compiled and needs a C++ compiler such as g++ to continue exactly; install one, or "
+            "resume with --set compile=off (in Python: overrides={'compile': 'off'}), which is not bit for bit",
             key="compile",
         )
     return config

@@ -19,7 +19,7 @@ from rl_training.algorithms.common.learner import Action, Learner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.data.rollout import Rollout
 from rl_training.envs.factory import autoreset_mode
-from rl_training.envs.failures import RESTARTED, EnvFailed, EnvFailure, reason_of, trace_of
+from rl_training.envs.failures import FAILURES, RESTARTED, EnvFailed, EnvFailure, reason_of, trace_of
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import NumericalError, RLTrainingError
 from rl_training.runtime.boundaries import boundaries_for
@@ -59,7 +59,7 @@ class Collector:
         self._boundaries.reset()
         try:
             raw, _ = self.envs.reset(seed=self._seed)
-        except Exception as error:
+        except FAILURES as error:
             self._raise_located(error, "reset")
         self.obs = self._encode(raw)
         self._check_finite("an observation", self.obs)
@@ -83,7 +83,7 @@ class Collector:
         acted = time.perf_counter()
         try:
             raw, rewards, terminated, truncated, infos = self.envs.step(env_actions)
-        except Exception as error:
+        except FAILURES as error:
             self._raise_located(error, "step", env_actions)
         self.seconds_acting += acted - started
         self.seconds_env += time.perf_counter() - acted
@@ -140,6 +140,12 @@ class Collector:
         failures: list[EnvFailure] = getattr(self.envs.unwrapped, "failures", [])
         return failures
 
+    @property
+    def notes(self) -> list[str]:
+        """What else happened to the processes of the envs, one line each. This list grows too."""
+        notes: list[str] = getattr(self.envs.unwrapped, "notes", [])
+        return notes
+
     def _random_action(self, repeat: int) -> Action:
         if self._held_steps % repeat == 0:
             self._held_actions = random_actions(self.spaces, self.num_envs, self.streams["warm_up"])
@@ -148,13 +154,13 @@ class Collector:
 
     def _drop_broken_rows(self, broken: np.ndarray, valid: np.ndarray) -> np.ndarray:
         """Envs that broke in this step were replaced: their rows are not transitions, and new episodes follow."""
-        self._broken_rows += int(np.count_nonzero(broken))
+        self._broken_rows += int(np.count_nonzero(broken & valid))  # a row that is a reset was not counted
         self.episode_starts = self.episode_starts | broken
         self._statistics.clear(broken)
         kept: np.ndarray = valid & ~broken
         return kept
 
-    def _raise_located(self, error: Exception, call: str, actions: Any = None) -> NoReturn:
+    def _raise_located(self, error: BaseException, call: str, actions: Any = None) -> NoReturn:
         """Raise `error` with the env step of the run in its message.
 
         An exception of the env itself becomes one line; its traceback stays attached as the cause.

@@ -23,7 +23,7 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.failures import EnvFailed, EnvFailure
 from rl_training.errors import NumericalError, RLTrainingError
 from rl_training.runtime.loops import Loop
-from rl_training.storage.durable_files import atomic_write_text, free_name
+from rl_training.storage.durable_files import atomic_write_text, free_name, make_own_directory
 from rl_training.storage.tensor_files import write_arrays
 from rl_training.telemetry.metric_lines import clean_line
 
@@ -36,20 +36,27 @@ class CrashReports:
     def __init__(self, run_dir: Path, config: TrainConfig, loop: Loop, note: Callable[[str], None]):
         self.folder, self.config, self.loop, self.note = run_dir / "crash", config, loop, note
         self._survived = loop.collector.failures
-        self._reported = 0
+        self._reported = self._noted = 0
 
     def report_survived(self) -> None:
         """Report the env failures that the run has survived since the last call."""
+        notes = self.loop.collector.notes
+        while len(notes) > self._noted:
+            self.note(notes[self._noted])
+            self._noted += 1
         if len(self._survived) > self._reported:
             for failure, path in self._write_survived():
                 self.note(f"replaced an env: {failure}" + (f" ({path})" if path else ""))
 
     def counts(self) -> dict[str, int]:
         """For the metric line; empty as long as nothing has failed."""
-        if not self._survived:
-            return {}
-        timeouts = sum(failure.timed_out for failure in self._survived)
-        return {"env_restarts": len(self._survived), "env_timeouts": timeouts}
+        counts = {}
+        if self._survived:
+            timeouts = sum(failure.timed_out for failure in self._survived)
+            counts = {"env_restarts": len(self._survived), "env_timeouts": timeouts}
+        if self.loop.collector.notes:
+            counts["nursery_restarts"] = len(self.loop.collector.notes)
+        return counts
 
     def keep(self, error: BaseException) -> None:
         """Write the report of the error that ends the run, and add its place to the message."""
@@ -107,7 +114,7 @@ class CrashReports:
         }
         with contextlib.suppress(OSError, TypeError, ValueError, RLTrainingError):
             path = self._new_path(f"numbers-step-{error.env_step or 0}")
-            path.mkdir()
+            make_own_directory(path)
             atomic_write_text(path / "report.json", json.dumps(document, indent=1) + "\n")
             save_config(self.config, path / "config.yaml")
             write_arrays(path / "batch.safetensors", arrays)
@@ -116,8 +123,7 @@ class CrashReports:
 
     def _new_path(self, name: str, suffix: str = "") -> Path:
         """A free name in `crash/`: a resumed run may fail at the same step again."""
-        self.folder.mkdir(exist_ok=True)
-        return free_name(self.folder / name, suffix=suffix)
+        return free_name(make_own_directory(self.folder) / name, suffix=suffix)
 
 
 def _arrays(evidence: Any, prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:

@@ -9,24 +9,30 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
-from rl_training.config.evaluation_protocol import FIRST_EVAL_SEED
+from rl_training.config.arguments import whole_number
+from rl_training.config.evaluation_protocol import FIRST_EVAL_SEED, LONGEST_EPISODE, MOST_EPISODES
+from rl_training.envs.env_closer import close_all
 from rl_training.envs.env_runner import WatchedEnv
-from rl_training.errors import EnvError
+from rl_training.errors import NumericalError
 
 if TYPE_CHECKING:
     from rl_training.runtime.agent import Agent
 
 DEFAULT_SEED = FIRST_EVAL_SEED
+LARGEST_SEED = 2**63 - 1 - MOST_EPISODES  # episode i is reset with seed + i
 MOST_ENVS_AT_ONCE = 32
-LONGEST_EPISODE = 200_000
 
 
 @dataclass(frozen=True)
 class EvalResult:
-    """Raw, undiscounted returns of the episodes, in the order of their seeds."""
+    """Raw, undiscounted returns of the episodes, in the order of their seeds.
+
+    `cut_episodes` of them did not end within the step limit; they count with their return until then.
+    """
 
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
+    cut_episodes: int = 0
 
     @property
     def mean_return(self) -> float:
@@ -36,8 +42,20 @@ class EvalResult:
     def std_return(self) -> float:
         return float(np.std(self.returns))
 
+    @property
+    def finding(self) -> str | None:
+        """What the returns do not say, with the way out: how many episodes were cut."""
+        if not self.cut_episodes:
+            return None
+        return (
+            f"{self.cut_episodes} of {len(self.returns)} evaluation episodes did not end and were cut at step "
+            f"{max(self.lengths):,} (eval_max_steps); give the env a time limit (env_kwargs.max_episode_steps, or "
+            "gymnasium.wrappers.TimeLimit in Python) or change eval_max_steps"
+        )
+
     def summary(self) -> dict[str, Any]:
-        return {"mean_return": self.mean_return, "std_return": self.std_return, "episodes": len(self.returns)}
+        cut = {"cut_episodes": self.cut_episodes} if self.cut_episodes else {}
+        return {"mean_return": self.mean_return, "std_return": self.std_return, "episodes": len(self.returns), **cut}
 
 
 def evaluate(
@@ -47,16 +65,21 @@ def evaluate(
     episodes: int,
     seed: int = DEFAULT_SEED,
     deterministic: bool = True,
+    max_steps: int = LONGEST_EPISODE,
     stopped: Callable[[], bool] = lambda: False,
 ) -> EvalResult | None:
     """Play `episodes` episodes; episode i is reset with `seed` + i. None if `stopped` cut them short.
 
+    An episode that does not end by itself is cut after `max_steps` steps: an env without a time limit has a result too.
     Several environments run side by side so that acting is batched. A slot without further episodes keeps its last
     observation and is ignored: rows keep their place, as the memory of a recurrent policy requires.
     """
+    episodes = whole_number("episodes", episodes, most=MOST_EPISODES)
+    seed = whole_number("seed", seed, least=0, most=LARGEST_SEED)
+    max_steps = whole_number("max_steps", max_steps)
     envs = [WatchedEnv(make_env()) for _ in range(min(episodes, MOST_ENVS_AT_ONCE))]
     try:
-        returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
+        returns, lengths, cut_episodes = np.zeros(episodes), np.zeros(episodes, np.int64), 0
         playing = list(range(len(envs)))  # the episode of each slot; -1 if none is left
         observations = [env.reset(seed + i)[0] for i, env in enumerate(envs)]
         next_episode = len(envs)
@@ -72,18 +95,30 @@ def evaluate(
                 observations[slot], reward, terminated, truncated, _ = envs[slot].step(actions[slot])
                 returns[episode] += float(reward)
                 lengths[episode] += 1
-                if lengths[episode] >= LONGEST_EPISODE and not (terminated or truncated):
-                    raise EnvError(
-                        f"an evaluation episode did not end within {LONGEST_EPISODE:,} steps: give the env a time "
-                        f"limit (gymnasium.wrappers.TimeLimit, or max_episode_steps where it is registered)"
-                    )
-                if terminated or truncated:
+                is_over = bool(terminated or truncated)
+                if lengths[episode] >= max_steps and not is_over:
+                    is_over, cut_episodes = True, cut_episodes + 1
+                if is_over:
                     playing[slot] = next_episode if next_episode < episodes else -1
                     next_episode += 1
                     starts[slot] = True
                     if playing[slot] >= 0:
                         observations[slot], _ = envs[slot].reset(seed + playing[slot])
-        return EvalResult(tuple(returns.tolist()), tuple(lengths.tolist()))
+        _check_finite(returns, seed)
+        return EvalResult(tuple(returns.tolist()), tuple(lengths.tolist()), cut_episodes)
     finally:
-        for env in envs:
-            env.env.close()
+        close_all(*(env.env.close for env in envs))
+
+
+def _check_finite(returns: np.ndarray, seed: int) -> None:
+    """NumericalError that names the first episode whose rewards do not add up to a number."""
+    bad = np.flatnonzero(~np.isfinite(returns))
+    if len(bad):
+        episode = int(bad[0])
+        raise NumericalError(
+            f"episode {episode} of the evaluation (seed {seed + episode}) has a return of {returns[episode]}: the env "
+            f"gave a reward that is not finite, fix the env",
+            field="reward",
+            env_index=episode,
+            evidence={"returns": returns},
+        )

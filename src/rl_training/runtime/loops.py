@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -23,6 +23,7 @@ from rl_training.algorithms.common.streams import Streams
 from rl_training.config.base import OnPolicyConfig, ReplayConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.replay_factory import make_replay
+from rl_training.data.replay_memory import check_rollout_fits
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces
 from rl_training.runtime.collector import Collector, RolloutDropped
@@ -43,6 +44,8 @@ class Progress:
 class Loop(ABC):
     """Collect, learn, yield, until `total_timesteps` env steps are done."""
 
+    remainder: ClassVar[str]  # what the steps are that the budget has left after the last round
+
     def __init__(
         self,
         envs: VectorEnv,
@@ -61,6 +64,11 @@ class Loop(ABC):
     @property
     def env_steps(self) -> int:
         return self.clock.env_steps
+
+    @property
+    @abstractmethod
+    def is_over(self) -> bool:
+        """Whether no further round fits into the budget."""
 
     @abstractmethod
     def round(self) -> Progress | None:
@@ -105,15 +113,29 @@ class OnPolicyLoop(Loop):
     is not used, because an update on a few steps does more harm than good.
     """
 
+    remainder = "less than a quarter of a rollout (num_steps * num_envs), too few for an update"
+
     def __init__(self, envs: VectorEnv, spaces: Spaces, learner: Learner, config: TrainConfig, *parts: Any):
         super().__init__(envs, spaces, learner, config, *parts)
         assert isinstance(config.algo_kwargs, OnPolicyConfig)
         self.num_steps = config.algo_kwargs.num_steps
+        kept = getattr(config.algo_kwargs, "policy_phases", 1)  # rollouts in memory at once
+        rows = min(self.num_steps * envs.num_envs * kept, config.total_timesteps)
+        check_rollout_fits(rows * spaces.row_bytes, rows)
 
-    def round(self) -> Progress | None:
+    def _next_num_steps(self) -> int:
+        """Steps per env of the next rollout; 0 if the budget is used up."""
         remaining = (self.config.total_timesteps - self.env_steps) // self.collector.num_envs
         num_steps = min(self.num_steps, remaining)
-        if num_steps < max(1, self.num_steps / 4) and (self.env_steps > 0 or num_steps == 0):
+        return 0 if num_steps < max(1, self.num_steps / 4) and (self.env_steps > 0 or num_steps == 0) else num_steps
+
+    @property
+    def is_over(self) -> bool:
+        return self._next_num_steps() == 0
+
+    def round(self) -> Progress | None:
+        num_steps = self._next_num_steps()
+        if num_steps == 0:
             return None
         rollout, episodes = self.collector.collect(num_steps)
         if not rollout.valid.any():  # under next-step autoreset, a rollout of a step or two may contain only resets
@@ -138,6 +160,8 @@ class OnPolicyLoop(Loop):
 class ReplayLoop(Loop):
     """Each round stores one vector step in the replay buffer; every `train_frequency` env steps there are updates."""
 
+    remainder = "less than one step of every env"
+
     def __init__(self, envs: VectorEnv, spaces: Spaces, learner: Learner, config: TrainConfig, *parts: Any):
         super().__init__(envs, spaces, learner, config, *parts)
         assert isinstance(config.algo_kwargs, ReplayConfig)
@@ -145,8 +169,12 @@ class ReplayLoop(Loop):
         self.buffer = make_replay(spaces, settings, envs.num_envs, config.env_kwargs)
         self.last_round = 0
 
+    @property
+    def is_over(self) -> bool:
+        return self.env_steps + self.collector.num_envs > self.config.total_timesteps
+
     def round(self) -> Progress | None:
-        if self.env_steps + self.collector.num_envs > self.config.total_timesteps:
+        if self.is_over:
             return None
         warming_up = self.env_steps < self.settings.learning_starts
         step = self.collector.step(random=warming_up, repeat=self.settings.warm_up_repeat)

@@ -49,8 +49,8 @@ class RunClock:
             "time_learn": self._loop.seconds_learning / elapsed,
         }
         return {
-            "wall_seconds": self.seconds(),
-            "steps_per_second": self.steps_per_second(),
+            "wall_seconds": self._seconds_before + elapsed,
+            "steps_per_second": (self._loop.env_steps - self._steps_before) / elapsed,
             **shares,
             "time_other": max(0.0, 1.0 - sum(shares.values())),
         }

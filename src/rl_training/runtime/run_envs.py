@@ -11,10 +11,11 @@ from gymnasium.vector import VectorEnv
 
 from rl_training.config.pixels import kept_for_another_env
 from rl_training.config.train_config import TrainConfig
+from rl_training.envs.env_closer import close_all, closed_after
 from rl_training.envs.env_types import EnvSource
 from rl_training.envs.factory import backend_for_another_env, make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import EnvError
+from rl_training.errors import ConfigError, EnvError
 from rl_training.storage.checkpoints import Checkpoint
 
 CALLABLE_PREFIX = "callable:"  # of an env id that stands for a Python object
@@ -58,11 +59,12 @@ def with_env(config: TrainConfig, env: EnvSource | None) -> TrainConfig:
 def spaces_of(env: EnvSource, config: TrainConfig) -> Spaces:
     """The spaces of `env`. If it is not an environment yet, one is built and closed again."""
     if isinstance(env, VectorEnv):
-        return Spaces(env.single_observation_space, env.single_action_space)
+        return Spaces(env.single_observation_space, env.single_action_space, action_bound=config.action_bound)
     if isinstance(env, str):
         require_env(env)
-    with contextlib.closing(make_env(env, config.env_kwargs)) as single_env:
-        return Spaces(single_env.observation_space, single_env.action_space)
+    single_env = make_env(env, config.env_kwargs)
+    with closed_after(single_env):
+        return Spaces(single_env.observation_space, single_env.action_space, action_bound=config.action_bound)
 
 
 def require_stored_spaces(spaces: Spaces, env_id: str, checkpoint: Checkpoint) -> None:
@@ -89,9 +91,18 @@ def training_envs(config: TrainConfig, env: EnvSource | None) -> Iterator[Vector
         yield envs
     finally:
         if envs is not env:
-            # Workers that have ended already must not replace the outcome of the run.
-            with contextlib.suppress(OSError, EOFError):
-                envs.close()
+            close_all(envs.close)
+
+
+def check_budget(config: TrainConfig, env: EnvSource | None) -> None:
+    """ConfigError if the budget of a new run has not even one step for every environment: it would learn nothing."""
+    num_envs = env.num_envs if isinstance(env, VectorEnv) else config.num_envs
+    if num_envs > config.total_timesteps:
+        raise ConfigError(
+            f"total_timesteps: {config.total_timesteps} is less than one step for each of the {num_envs} environments; "
+            f"use at least {num_envs} steps or fewer environments (num_envs)",
+            key="total_timesteps",
+        )
 
 
 def check_eval_env(config: TrainConfig, env: EnvSource | None, spaces: Spaces) -> None:
@@ -102,7 +113,7 @@ def check_eval_env(config: TrainConfig, env: EnvSource | None, spaces: Spaces) -
         eval_env = make_env(config.env_id if env is None else env, config.evaluation_kwargs)
     except EnvError as error:
         raise EnvError(f"eval_env_kwargs: {error}") from None
-    with contextlib.closing(eval_env):
+    with closed_after(eval_env):
         if Spaces(eval_env.observation_space, eval_env.action_space) != spaces:
             raise EnvError(
                 f"eval_env_kwargs: {config.env_id} has other spaces with them; remove the keys that change the spaces"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from rl_training.storage.checkpoints import (
     write_segment,
 )
 from rl_training.storage.durable_files import free_name
+from rl_training.storage.run_directory import RunDirectory
 from rl_training.telemetry.recorder import Recorder
 from rl_training.text import one_line
 
@@ -44,14 +47,15 @@ class RunSaver:
 
     def __init__(
         self,
-        run_dir: Path,
+        run: RunDirectory,
         config: TrainConfig,
         spaces: Spaces,
         loop: Loop,
         window: MetricWindow,
         note: Callable[[str], None],
     ):
-        self.run_dir, self.config, self.spaces, self.loop, self.window = run_dir, config, spaces, loop, window
+        self.run, self.config, self.spaces, self.loop, self.window = run, config, spaces, loop, window
+        self.run_dir = run.path
         self.note = note
         self.best_return: float | None = None
         self.evaluated_at: int | None = None  # env step of the last evaluation
@@ -79,7 +83,7 @@ class RunSaver:
             return None
         try:
             apply_retention(self.run_dir, self.config.keep_checkpoints)
-        except OSError as error:
+        except (OSError, CheckpointError) as error:
             self.note(f"old checkpoints could not be removed: {one_line(error)}")
         return path
 
@@ -91,6 +95,7 @@ class RunSaver:
             "evaluated_at": self.evaluated_at,
             "metrics_offset": metrics_offset,
         }
+        self.run.folder("checkpoints")
         path = save_checkpoint(
             checkpoint_path(self.run_dir, "resume", self.loop.env_steps),
             state=state,
@@ -109,6 +114,7 @@ class RunSaver:
         path = checkpoint_path(self.run_dir, "agent", self.loop.env_steps)
         state = self._agent_state() | {"best_return": mean_return}
         try:
+            self.run.folder("checkpoints")
             path = save_checkpoint(path, state=state, kind="agent", **self._common())
         except CheckpointError as error:
             self._failed("best agent", error)
@@ -146,12 +152,27 @@ class RunSaver:
         self.number = checkpoint.number + 1
         self.saved_at, self.last_path = self.loop.env_steps, checkpoint.path
         self._segments = list(checkpoint.segments)
+        self._abandon_later(checkpoint.env_steps)
+        self.best_return = self._best_on_disk(self.best_return)
+
+    def _abandon_later(self, env_steps: int) -> None:
         for path in list_checkpoints(self.run_dir):
-            if checkpoint_steps(path) > checkpoint.env_steps:
-                path.rename(free_name(path.with_name(f"abandoned-{path.name}")))
-        if self.best_return is None and list_checkpoints(self.run_dir, "agent"):
-            # The run was evaluated only after its last save: the best agent itself stores its return.
-            self.best_return = best_checkpoint(self.run_dir).state.get("best_return")
+            if checkpoint_steps(path) > env_steps:
+                try:
+                    path.rename(free_name(path.with_name(f"abandoned-{path.name}")))
+                except OSError as error:
+                    raise CheckpointError(f"{path}: cannot be renamed ({one_line(error.strerror)})") from None
+
+    def _best_on_disk(self, best_return: float | None) -> float | None:
+        """The run may have been evaluated after its last save: the best agent itself stores its return.
+
+        Without it, the evaluation that is repeated now would save the same agent a second time.
+        """
+        with contextlib.suppress(CheckpointError):  # none yet, or damaged: the next best one is saved beside it
+            stored: Any = best_checkpoint(self.run_dir).state.get("best_return")
+            if type(stored) is float and math.isfinite(stored):
+                return stored if best_return is None else max(best_return, stored)
+        return best_return
 
     def _agent_state(self) -> dict[str, Any]:
         return {"spaces": self.spaces.to_json(), "learner": self.loop.learner.state_dict()}
@@ -174,7 +195,7 @@ class RunSaver:
         for first in range(start, buffer.rows_written, piece):
             stop = min(first + piece, buffer.rows_written)
             rows = buffer.export_rows(first, stop)
-            self._segments.append(write_segment(self.run_dir / "replay", first, stop, rows))
+            self._segments.append(write_segment(self.run.folder("replay"), first, stop, rows))
         self._segments = [ref for ref in self._segments if ref.stop > buffer.oldest_row]
         return self._segments
 

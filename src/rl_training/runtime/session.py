@@ -8,65 +8,52 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rl_training.algorithms.common.learner import Learner
-from rl_training.algorithms.common.streams import Streams
+from rl_training.config.messages import printable
 from rl_training.config.train_config import TrainConfig
+from rl_training.data.replay_memory import ran_out_of_memory
 from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.envs.factory import make_env
-from rl_training.envs.spaces import Spaces
-from rl_training.errors import CheckpointError
+from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime.agent import Agent
-from rl_training.runtime.auto_settings import limited_threads, resolve_auto
+from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.crash_reports import CrashReports
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
 from rl_training.runtime.loops import Loop, Progress
 from rl_training.runtime.metric_window import MetricWindow
 from rl_training.runtime.run_clock import Cadence, RunClock
-from rl_training.runtime.run_envs import check_eval_env, require_stored_spaces, training_envs
 from rl_training.runtime.run_saver import RunSaver
-from rl_training.runtime.spec import get_spec
 from rl_training.runtime.stop_signals import StopSignals
+from rl_training.runtime.train_result import TrainResult
 from rl_training.storage.checkpoints import Checkpoint, fingerprint, fingerprint_differences
 from rl_training.storage.run_directory import RunDirectory
+from rl_training.storage.session_record import describe_session, with_session
+from rl_training.telemetry import tracker_consent
 from rl_training.telemetry.console import ConsoleDisplay
+from rl_training.telemetry.metric_lines import warn
 from rl_training.telemetry.recorder import Recorder
+from rl_training.text import one_line
 
 Callback = Callable[[Progress], bool | None]
 
+__all__ = ["Adviser", "Callback", "Session", "TrainResult", "run_session"]
 
-@dataclass(frozen=True)
-class TrainResult:
-    """Where a run ended. An `interrupted` run was stopped early and can be resumed."""
 
-    run_dir: Path
-    checkpoint: Path
-    env_steps: int
-    wall_seconds: float
-    steps_per_second: float
-    evaluation: EvalResult | None
-    interrupted: bool
-    agent: Agent
-    failed_saves: int = 0
+@dataclass
+class Evaluations:
+    """What has happened to the evaluations of a session so far."""
 
-    def summary(self) -> dict[str, Any]:
-        return {
-            "run_dir": str(self.run_dir),
-            "checkpoint": str(self.checkpoint),
-            "env_steps": self.env_steps,
-            "wall_seconds": round(self.wall_seconds, 3),
-            "steps_per_second": round(self.steps_per_second, 1),
-            "eval": None if self.evaluation is None else self.evaluation.summary(),
-            **({"failed_saves": self.failed_saves} if self.failed_saves else {}),
-        }
+    error: Exception | None = None  # of an evaluation after the last step of the run
+    told_of_cuts: bool = False
 
 
 class Adviser:
@@ -105,10 +92,14 @@ class Session:
     crashes: CrashReports
     adviser: Adviser
     clock: RunClock
+    tracker_fields: Mapping[str, Any]  # for run.json
+    evaluations: Evaluations = field(default_factory=Evaluations)
 
-    def train(self, callback: Callback | None, checkpoint: Checkpoint | None) -> TrainResult:
+    def train(
+        self, callback: Callback | None, checkpoint: Checkpoint | None, changes: Sequence[str] = ()
+    ) -> TrainResult:
         """Train to the end of the budget, or until a signal or `callback` stops the run."""
-        self._begin(checkpoint)
+        self._begin(checkpoint, changes)
         log, evaluation, save = self._cadences()
         next_due, stopped = 0.0, False
         for progress in self.loop:
@@ -120,19 +111,35 @@ class Session:
                 if log.due(now):
                     self._log()
                 cut_short = evaluation.due(now) and self._evaluate(self._eval_seed()) is None
-                # A stop signal may cut an evaluation short. Its metric line is then missing, so a checkpoint here would
-                # not be exact: the run stops below and saves an inexact one.
+                # A stop signal or an error may cut an evaluation short. Its metric line is then missing, so a save here
+                # would not be exact: the run ends below and saves an inexact checkpoint.
                 if save.due(now) and not cut_short:
                     self._save(exact=True)
                     self.loop.restart_envs()
                 next_due = min(log.next, evaluation.next, save.next)
-            if self.signals.requested or (callback is not None and callback(progress) is False):
+            if self.signals.requested or (callback is not None and self._asks_to_stop(callback, progress)):
                 stopped = now < self.config.total_timesteps
                 break
         return self._finish(stopped or self.loop.dropped)
 
-    def _begin(self, checkpoint: Checkpoint | None) -> None:
-        self.run.update(status="running", total_timesteps=self.config.total_timesteps)
+    def _asks_to_stop(self, callback: Callback, progress: Progress) -> bool:
+        """Whether the callback returned False. Anything but a truth value or None is an error, after a save."""
+        answer: Any = callback(progress)
+        if answer is None or isinstance(answer, (bool, np.bool_)):
+            return answer is not None and not answer
+        if getattr(answer, "shape", None) == () and str(getattr(answer, "dtype", "")).endswith("bool"):
+            return not bool(answer)  # an array or a tensor with one truth value
+        if self.saver.saved_at != self.loop.env_steps:
+            self._save(exact=False)
+        raise ConfigError(
+            f"callback: returned {printable(answer)}, expected None or True to continue, or False to stop; the run is "
+            f"saved at step {self.loop.env_steps:,} and can be resumed"
+        )
+
+    def _begin(self, checkpoint: Checkpoint | None, changes: Sequence[str]) -> None:
+        sessions = with_session(self.run.read_info().get("sessions"), describe_session(self.loop.env_steps))
+        total = self.config.total_timesteps
+        self.run.update(status="running", total_timesteps=total, sessions=sessions, **self.tracker_fields)
         if checkpoint is None:
             # The first save proves that path and disk are good before any time is spent.
             self._save(exact=True, must=True)
@@ -140,7 +147,7 @@ class Session:
             return
         for reason in checkpoint.skipped:
             self.display.note(f"skipped a damaged checkpoint: {reason}")
-        changes = fingerprint_differences(checkpoint.fingerprint, fingerprint())
+        changes = [*fingerprint_differences(checkpoint.fingerprint, fingerprint()), *changes]
         if changes:
             self.display.note(f"continuing, but not bit for bit: {', '.join(changes)}")
         self.loop.restart_envs()
@@ -149,6 +156,7 @@ class Session:
         """Of metric lines, evaluations and checkpoints."""
         start, config = self.loop.env_steps, self.config
         eval_every = 0 if self.make_eval_env is None else config.eval_every
+        assert config.checkpoint_every != "auto"  # resolved before the loop was built
         return Cadence(config.log_every, start), Cadence(eval_every, start), Cadence(config.checkpoint_every, start)
 
     def _finish(self, stopped: bool) -> TrainResult:
@@ -161,9 +169,10 @@ class Session:
         seconds, steps_per_second = self.clock.seconds(), self.clock.steps_per_second()
         self._update_run_file(status="interrupted" if stopped else "finished", wall_seconds=seconds)
         assert self.saver.last_path is not None  # the first save must succeed
+        unused = 0 if stopped else max(0, self.config.total_timesteps - self.loop.env_steps)
         return TrainResult(
-            run_dir=self.run.path,
-            checkpoint=self.saver.last_path,
+            run_dir=self.run.shown(self.run.path),
+            checkpoint=self.run.shown(self.saver.last_path),
             env_steps=self.loop.env_steps,
             wall_seconds=seconds,
             steps_per_second=steps_per_second,
@@ -171,9 +180,13 @@ class Session:
             interrupted=stopped,
             agent=self.agent,
             failed_saves=self.saver.failures,
+            evaluation_error=self.evaluations.error,
+            unused_steps=unused,
+            unused=self.loop.remainder if unused else "",
         )
 
     def _log(self) -> None:
+        self.run.check_in_place()
         if not self.window.is_empty:
             line = self.window.line()
             failed = {"failed_saves": self.saver.failures} if self.saver.failures else {}
@@ -196,17 +209,29 @@ class Session:
         return self.loop.streams.seed_for("evaluation", self.loop.env_steps)
 
     def _evaluate(self, seed: int, *, competes: bool = True) -> EvalResult | None:
-        """Evaluate the agent, record the result and keep the best agent; None if a stop signal cut it short."""
+        """Evaluate the agent, record the result and keep the best agent; None if a stop signal cut it short.
+
+        None, too, if it failed after the last step of the run: the agent is trained, and an env that fails only now
+        must not take it away.
+        """
         assert self.make_eval_env is not None
         # Losses since the last metric line are not checked yet, and a diverged agent must not become the best one.
         self.window.check()
-        result = evaluate(
-            self.agent,
-            self.make_eval_env,
-            episodes=self.config.eval_episodes,
-            seed=seed,
-            stopped=lambda: self.signals.requested,
-        )
+        try:
+            result = evaluate(
+                self.agent,
+                self.make_eval_env,
+                episodes=self.config.eval_episodes,
+                seed=seed,
+                max_steps=self.config.eval_max_steps,
+                stopped=lambda: self.signals.requested,
+            )
+        except Exception as error:
+            if not self.loop.is_over:
+                raise
+            self.crashes.keep(error)
+            self.evaluations.error = error
+            return None
         if result is None:
             return None
         self.saver.evaluated_at = self.loop.env_steps
@@ -214,6 +239,9 @@ class Session:
         self.recorder.record(line | {f"eval_{name}": value for name, value in result.summary().items()})
         if competes:
             self.saver.save_best(result.mean_return)
+        if result.finding is not None and not self.loop.is_over and not self.evaluations.told_of_cuts:
+            self.evaluations.told_of_cuts = True  # once, and the last evaluation is in the result
+            self.display.note(result.finding)
         return result
 
     def _final_evaluation(self) -> EvalResult | None:
@@ -225,9 +253,18 @@ class Session:
         if self.make_eval_env is None:
             return None
         during_training = self.config.eval_every > 0
-        if during_training and self.saver.evaluated_at != self.loop.env_steps:
+        if during_training and self.saver.evaluated_at != self.loop.env_steps and self.evaluations.error is None:
             self._evaluate(self._eval_seed())
-        return self._evaluate(DEFAULT_SEED, competes=not during_training)
+        if self.evaluations.error is not None:
+            return None
+        result = self._evaluate(DEFAULT_SEED, competes=not during_training)
+        if during_training and result is not None:
+            self.display.note(
+                f"final evaluation: {result.mean_return:.1f} (seeds {DEFAULT_SEED} to "
+                f"{DEFAULT_SEED + self.config.eval_episodes - 1}); evaluations during training, including the one at "
+                "this step, use other seeds"
+            )
+        return result
 
 
 def run_session(
@@ -240,8 +277,14 @@ def run_session(
     callback: Callback | None,
     show: bool | None,
     checkpoint: Checkpoint | None = None,
+    trackers: bool = True,
+    changes: Sequence[str] = (),
 ) -> TrainResult:
-    """Build a session, train, and close everything again. An error is reported in the run directory and raised."""
+    """Build a session, train, and close everything again. An error is reported in the run directory and raised.
+
+    The caller has locked the run. Without `trackers` nothing is sent to the tracker that the config names. `changes`
+    are the settings, in words, that keep a resumed run from continuing bit for bit.
+    """
     started, config = time.perf_counter(), loop.config
     agent = Agent(loop.learner, loop.collector.spaces, config)
     start_step = 0 if checkpoint is None else checkpoint.env_steps
@@ -249,20 +292,20 @@ def run_session(
         config.total_timesteps, f"{config.algo} on {config.env_id}", start_step=start_step, enabled=show
     )
     window = MetricWindow()
-    saver = RunSaver(run.path, config, agent.spaces, loop, window, display.note)
+    saver = RunSaver(run, config, agent.spaces, loop, window, display.note)
     crashes = CrashReports(run.path, config, loop, display.note)
+    project = config.wandb_project if trackers else None
     with contextlib.ExitStack() as stack:
-        stack.enter_context(run.lock())
         seconds_before = 0.0
         if checkpoint is not None:
             saver.restore(checkpoint)
-            seconds_before = float(run.read_info().get("wall_seconds", 0.0))
+            seconds_before = run.read_info().get("wall_seconds", 0.0)
         stack.enter_context(limited_threads(int(config.threads)))
         stack.enter_context(display)
         recorder = Recorder(
             run.path,
             tensorboard=config.tensorboard,
-            wandb_project=config.wandb_project,
+            wandb_project=project,
             display=display,
             resume_offset=saver.metrics_offset,
         )
@@ -280,15 +323,24 @@ def run_session(
             crashes=crashes,
             adviser=Adviser(loop.learner, display.note),
             clock=RunClock(loop, started, seconds_before),
+            tracker_fields={} if project is None else tracker_consent.proof_for(project),
         )
         try:
-            return session.train(callback, checkpoint)
+            result = session.train(callback, checkpoint, changes)
         except BaseException as error:
             crashes.keep(error)
             # A full disk must not hide the error itself.
             with contextlib.suppress(CheckpointError):
                 run.update(status="failed")
+            if ran_out_of_memory(error):
+                raise ConfigError(
+                    f"the run is out of memory ({one_line(error) or 'MemoryError'}): use smaller batches, rollouts or "
+                    f"networks, or fewer environments"
+                ) from error
             raise
+    for line in result.warnings():  # now that the display has released the terminal
+        warn(line)
+    return result
 
 
 def _eval_env_maker(
@@ -298,33 +350,3 @@ def _eval_env_maker(
     if eval_env is not None or env is None:
         return agent.env_maker(eval_env)
     return None if isinstance(env, VectorEnv) else partial(make_env, env, agent.config.evaluation_kwargs)
-
-
-@contextlib.contextmanager
-def open_loop(
-    config: TrainConfig,
-    env: EnvSource | None,
-    eval_env: str | EnvMaker | None,
-    signals: StopSignals,
-    checkpoint: Checkpoint | None = None,
-) -> Iterator[Loop]:
-    """The loop of a run on its environments, at step 0. Everything that can be refused is refused here."""
-    with training_envs(config, env) as envs:
-        spaces = Spaces(envs.single_observation_space, envs.single_action_space)
-        if checkpoint is None:
-            get_spec(config.algo).check_spaces(spaces, config.env_id)
-        else:
-            require_stored_spaces(spaces, config.env_id, checkpoint)
-        if eval_env is None:
-            check_eval_env(config, env, spaces)
-        config = resolve_auto(config, spaces, None if envs is env else envs)
-        # A rollout that takes too long after a stop signal is dropped.
-        yield build_loop(config, envs, spaces, signals.overdue)
-
-
-def build_loop(
-    config: TrainConfig, envs: VectorEnv, spaces: Spaces, overdue: Callable[[], bool] = lambda: False
-) -> Loop:
-    """The learner of the algorithm on its loop, at step 0."""
-    spec, streams = get_spec(config.algo), Streams(config.seed)
-    return spec.loop(envs, spaces, spec.learner(spaces, config, streams), config, streams, overdue)

@@ -48,12 +48,27 @@ class AlgorithmSpec:
             )
         kind = spaces.action_kind
         if kind in self.actions:
+            self._check_bounds(spaces, env_id)
             return
         others = [name for name in algorithm_names() if kind in get_algorithm(name).actions]
         accepted = " and ".join(SPACE_NAMES[action] for action in self.actions)
         raise EnvError(
             f"{self.name} takes {accepted} actions, but {env_id} has {SPACE_NAMES[kind]}: "
             f"use {', '.join(others) or 'another env'}"
+        )
+
+    def _check_bounds(self, spaces: Spaces, env_id: str) -> None:
+        """Refuse unbounded actions if the policy stays in [-1, 1], as those of replay algorithms do.
+
+        On-policy algorithms have Gaussian policies without bounds.
+        """
+        if not spaces.unbounded_actions or not issubclass(self.loop, ReplayLoop):
+            return
+        first, *others = spaces.unbounded_actions
+        more = f" and {len(others)} more" if others else ""
+        raise EnvError(
+            f"{env_id} does not bound {first}{more}, and {self.name} acts within bounds: "
+            f"set action_bound, for example action_bound=2.0, or wrap the env with gymnasium.wrappers.TransformAction"
         )
 
 

@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rl_training.config.loading import load_config, save_config
+from rl_training.config.loading import save_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime.agent import Agent, stored_config
-from rl_training.runtime.auto_settings import compile_setting_on_resume
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult
+from rl_training.runtime.loop_setup import open_loop
+from rl_training.runtime.resume_settings import changed_on_resume
 from rl_training.runtime.run_envs import CALLABLE_PREFIX, with_env
-from rl_training.runtime.session import Callback, TrainResult, open_loop, run_session
+from rl_training.runtime.session import Callback, run_session
 from rl_training.runtime.stop_signals import StopSignals
+from rl_training.runtime.train_result import TrainResult
 from rl_training.storage.checkpoints import (
     Checkpoint,
     checkpoint_steps,
     list_checkpoints,
     load_checkpoint,
+    read_manifest,
     resolve_checkpoint,
     verify_checkpoint,
 )
 from rl_training.storage.durable_files import USE_ANOTHER
-from rl_training.storage.run_directory import create_run_directory, open_run_directory
+from rl_training.storage.run_directory import (
+    RunDirectory,
+    absolute_output_dir,
+    create_run_directory,
+    open_run_directory,
+)
+from rl_training.telemetry.metric_lines import warn
+from rl_training.telemetry.tracker_consent import is_own, refusal
 
 __all__ = ["Callback", "TrainResult", "agent_of", "evaluate_checkpoint", "predict", "resume", "train"]
 
@@ -39,33 +50,40 @@ def train(
     callback: Callback | None = None,
     show: bool | None = None,
     initial_learner: dict[str, Any] | None = None,
+    trackers: bool = True,
 ) -> TrainResult:
     """Run `config` in a new run directory.
 
     `env` replaces the config's env id: a callable that makes environments, or a vector environment. `eval_env` is
     evaluated on instead of `env`. `callback` sees every `Progress` and stops the run by returning False. `show` forces
-    the live display on or off. `initial_learner` is the state of a learner to start from.
+    the live display on or off. `initial_learner` is the state of a learner to start from. With `trackers=False`
+    nothing is sent to the tracker that the config names.
 
+    >>> from rl_training import load_config
     >>> result = train(load_config("ppo/cartpole", {"total_timesteps": 512}), show=False)
     >>> result.env_steps, result.interrupted, result.checkpoint.name
     (512, False, 'step-000000000512')
     """
     signals = StopSignals()
+    output_dir = absolute_output_dir(config.output_dir)  # now: an environment may change the working directory
     with open_loop(config, env, eval_env, signals) as loop:
         if initial_learner is not None:
             loop.learner.load_state_dict(initial_learner)
         # From here on there is a run directory: everything that can be refused has been refused.
         run = create_run_directory(
-            config.output_dir,
+            output_dir,
             config.run_name or default_run_name(config),
             algorithm=config.algo,
             env=config.env_id,
             seed=config.seed,
             total_timesteps=config.total_timesteps,
         )
-        with signals:
+        run = replace(run, named=Path(config.output_dir) / run.name)
+        with signals, run.lock():
             save_config(loop.config, run.path / "config.yaml")
-            return run_session(loop, run, signals, env=env, eval_env=eval_env, callback=callback, show=show)
+            return run_session(
+                loop, run, signals, env=env, eval_env=eval_env, callback=callback, show=show, trackers=trackers
+            )
 
 
 def default_run_name(config: TrainConfig) -> str:
@@ -77,39 +95,92 @@ def resume(
     target: str | Path,
     *,
     total_timesteps: int | None = None,
+    overrides: Mapping[str, Any] | Sequence[str] = (),
     output_dir: str | Path = "runs",
     env: EnvSource | None = None,
     eval_env: EnvMaker | str | None = None,
     callback: Callback | None = None,
     show: bool | None = None,
+    trackers: bool | None = None,
 ) -> TrainResult:
     """Continue a run from its newest good checkpoint, or from the one named, in the same run directory.
 
-    `total_timesteps` extends the run; the other options are those of `train`.
+    `total_timesteps` extends the run. `overrides` change settings that describe the machine or the reports, such as
+    {"compile": "off"}; the others belong to the experiment. `trackers` says whether to log to the tracker that the run
+    names; None does so only if this user started the run. The other options are those of `train`.
     """
-    path = resolve_checkpoint(target, output_dir)
-    if len(path.parts) < 3:  # named from inside its run directory
-        path = path.resolve()
-    checkpoint = load_checkpoint(path)
-    if checkpoint.kind != "resume":
-        raise CheckpointError(f"{path}: holds an agent only; resume its run, or load the agent in Python and learn")
-    run = open_run_directory(path.parent.parent)
+    found = resolve_checkpoint(target, output_dir, segments="skip")
+    is_named = found in (Path(target), Path(output_dir) / target)
+    if len(found.parts) < 3:  # named from inside its run directory
+        found = found.resolve()
+    if read_manifest(found).kind != "resume":
+        raise CheckpointError(f"{found}: holds an agent only; resume its run, or load the agent in Python and learn")
+    run = open_run_directory(found.parent.parent)
+    found = found.absolute()
+    with run.lock():
+        # Only now does no other process write to the run. The one that had the lock may have saved since.
+        checkpoint = load_checkpoint(found if is_named else resolve_checkpoint(run.path))
+        return _resume(
+            run,
+            checkpoint,
+            total_timesteps,
+            overrides,
+            env=env,
+            eval_env=eval_env,
+            callback=callback,
+            show=show,
+            trackers=trackers,
+        )
+
+
+def _resume(
+    run: RunDirectory,
+    checkpoint: Checkpoint,
+    total_timesteps: int | None,
+    overrides: Mapping[str, Any] | Sequence[str],
+    *,
+    env: EnvSource | None,
+    eval_env: EnvMaker | str | None,
+    callback: Callback | None,
+    show: bool | None,
+    trackers: bool | None,
+) -> TrainResult:
     checkpoint = replace(checkpoint, skipped=_damaged_after(checkpoint))
     config = stored_config(checkpoint)
-    if total_timesteps is not None:
-        config = load_config(config, {"total_timesteps": total_timesteps})
-    config = with_env(compile_setting_on_resume(config), env)
+    stored_project = config.wandb_project
+    config, changes = changed_on_resume(config, overrides, total_timesteps)
+    config = with_env(config, env)
+    if trackers is None:
+        trackers = uses_trackers(config, run.read_info(), named_now=config.wandb_project != stored_project)
     if config.total_timesteps < checkpoint.env_steps:
         raise ConfigError(
             f"total_timesteps: {config.total_timesteps} is less than the {checkpoint.env_steps} steps already done"
         )
     if isinstance(env, str):
         env = None  # the config names it
+    run.know(algorithm=config.algo, env=config.env_id, seed=config.seed, env_steps=checkpoint.env_steps)
     with StopSignals(has_checkpoint=True) as signals, open_loop(config, env, eval_env, signals, checkpoint) as loop:
         save_config(loop.config, run.path / "config.yaml")
         return run_session(
-            loop, run, signals, env=env, eval_env=eval_env, callback=callback, show=show, checkpoint=checkpoint
+            loop,
+            run,
+            signals,
+            env=env,
+            eval_env=eval_env,
+            callback=callback,
+            show=show,
+            checkpoint=checkpoint,
+            trackers=trackers,
+            changes=changes,
         )
+
+
+def uses_trackers(config: TrainConfig, run_info: Mapping[str, Any], *, named_now: bool = False) -> bool:
+    """Whether the tracker of a stored config may be used without asking: the user named it now or started the run."""
+    if config.wandb_project is None or named_now or is_own(run_info, config.wandb_project):
+        return True
+    warn(refusal(config.wandb_project))
+    return False
 
 
 def _damaged_after(checkpoint: Checkpoint) -> list[str]:
@@ -125,17 +196,20 @@ def evaluate_checkpoint(
     episodes: int = 10,
     seed: int = DEFAULT_SEED,
     deterministic: bool = True,
+    max_steps: int | None = None,
     env: EnvMaker | str | None = None,
     output_dir: str | Path = "runs",
 ) -> EvalResult:
-    """Evaluate the agent of a checkpoint or run; episode i is reset with `seed` + i.
+    """Evaluate the agent of a checkpoint or run; episode i is reset with `seed` + i and cut after `max_steps` steps.
+
+    Without `max_steps`, the run's setting `eval_max_steps` applies.
 
     >>> from rl_training import PPO
     >>> len(evaluate_checkpoint(PPO("CartPole-v1", seed=0).save("my-agent"), episodes=5).returns)
     5
     """
     agent = agent_of(target, output_dir)
-    return agent.evaluate(episodes=episodes, seed=seed, deterministic=deterministic, env=env)
+    return agent.evaluate(episodes=episodes, seed=seed, deterministic=deterministic, max_steps=max_steps, env=env)
 
 
 def predict(

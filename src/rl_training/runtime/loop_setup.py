@@ -1,0 +1,54 @@
+"""Builds the loop of a run: environments, spaces, `auto` settings and the learner, refused before any work is done."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from gymnasium.vector import VectorEnv
+
+from rl_training.algorithms.common.streams import Streams
+from rl_training.config.train_config import TrainConfig
+from rl_training.envs.env_types import EnvMaker, EnvSource
+from rl_training.envs.spaces import Spaces
+from rl_training.runtime.agent import no_larger_than
+from rl_training.runtime.auto_settings import resolve_auto
+from rl_training.runtime.loops import Loop
+from rl_training.runtime.run_envs import check_budget, check_eval_env, require_stored_spaces, spaces_of, training_envs
+from rl_training.runtime.spec import get_spec
+from rl_training.runtime.stop_signals import StopSignals
+from rl_training.storage.checkpoints import Checkpoint
+
+
+@contextlib.contextmanager
+def open_loop(
+    config: TrainConfig,
+    env: EnvSource | None,
+    eval_env: str | EnvMaker | None,
+    signals: StopSignals,
+    checkpoint: Checkpoint | None = None,
+) -> Iterator[Loop]:
+    """The loop of a run on its environments, at step 0. Everything that can be refused is refused here."""
+    if checkpoint is None:
+        check_budget(config, env)
+    with training_envs(config, env) as envs:
+        spaces = spaces_of(envs, config)
+        if checkpoint is None:
+            get_spec(config.algo).check_spaces(spaces, config.env_id)
+        else:
+            require_stored_spaces(spaces, config.env_id, checkpoint)
+        if eval_env is None:
+            check_eval_env(config, env, spaces)
+        config = resolve_auto(config, spaces, None if envs is env else envs, num_envs=envs.num_envs)
+        with contextlib.nullcontext() if checkpoint is None else no_larger_than(checkpoint):
+            # A rollout that takes too long after a stop signal is dropped.
+            loop = build_loop(config, envs, spaces, signals.overdue)
+        yield loop
+
+
+def build_loop(
+    config: TrainConfig, envs: VectorEnv, spaces: Spaces, overdue: Callable[[], bool] = lambda: False
+) -> Loop:
+    """The learner of the algorithm on its loop, at step 0."""
+    spec, streams = get_spec(config.algo), Streams(config.seed)
+    return spec.loop(envs, spaces, spec.learner(spaces, config, streams), config, streams, overdue)

@@ -1,0 +1,52 @@
+"""Which settings of a stored run may be changed when it is resumed, and which of them change its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rl_training.config.loading import load_config
+from rl_training.config.train_config import TrainConfig
+from rl_training.errors import ConfigError
+from rl_training.runtime.auto_settings import compile_setting_on_resume
+
+# How and where a run is computed. With another value it continues well, but not bit for bit.
+CHANGES_NUMBERS = ("compile", "threads", "device", "vector_backend", "checkpoint_every")
+# What a run reports and keeps.
+REPORTS = (
+    "total_timesteps",
+    "env_timeout",
+    "log_every",
+    "eval_every",
+    "eval_episodes",
+    "eval_max_steps",
+    "keep_checkpoints",
+    "tensorboard",
+    "wandb_project",
+)
+
+
+def changed_on_resume(
+    stored: TrainConfig, overrides: Mapping[str, Any] | Sequence[str], total_timesteps: int | None = None
+) -> tuple[TrainConfig, list[str]]:
+    """The config of a resumed run, and the changes after which it does not continue bit for bit, in words.
+
+    ConfigError for a setting that would make it another experiment.
+    """
+    config = load_config(stored, overrides) if overrides else stored
+    changed = [name for name in TrainConfig.model_fields if getattr(config, name) != getattr(stored, name)]
+    for name in changed:
+        if name not in (*CHANGES_NUMBERS, *REPORTS):
+            raise ConfigError(
+                f"{name}: cannot change when a run is resumed, only {', '.join((*CHANGES_NUMBERS, *REPORTS))} can; "
+                "start a new run with `rl-training train` instead",
+                key=name,
+            )
+    if total_timesteps is not None:
+        config = load_config(config, {"total_timesteps": total_timesteps})
+    if "compile" not in changed:  # a changed value is checked when the loop is built
+        config = compile_setting_on_resume(config)
+    words = [
+        f"{name} {getattr(stored, name)} -> {getattr(config, name)}" for name in CHANGES_NUMBERS if name in changed
+    ]
+    return config, words
