@@ -18,11 +18,12 @@ from PIL import Image
 from cli_helpers import Outcome, Trainer, call, make_trainer, start_process, tiny_config, write_config
 from rl_training import __version__
 from rl_training.cli import main
-from rl_training.command_line.observations import to_observation
+from rl_training.command_line.common.observations import to_observation
 from rl_training.config.loading import list_presets
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
 from rl_training.experiment.registry import algorithm_names
+from waiting import DEADLINE_SECONDS
 
 SUMMARY_KEYS = {"run_dir", "checkpoint", "env_steps", "wall_seconds", "steps_per_second", "eval"}
 EVAL_KEYS = {"mean_return", "std_return", "episodes"}
@@ -48,13 +49,15 @@ def test_train_eval_predict_and_resume(algorithm: str, tmp_path: Path) -> None:
 
     # The same agent on the same seeds: `eval` prints what `train` printed.
     outcome = call("eval", "latest", "--episodes", 2, "--output-dir", runs, "--json")
-    assert outcome.code == 0 and outcome.json == summary["eval"]
+    assert outcome.code == 0
+    assert outcome.json == summary["eval"] | {"checkpoint": summary["checkpoint"], "skipped": []}
     # Other seeds give other scores; an agent that always pushes one way may score the same on one of them by chance.
     others = [
         call("eval", "latest", "--episodes", 2, "--seed", seed, "--output-dir", runs, "--json").json
         for seed in (77, 99)
     ]
-    assert set(others[0]) == EVAL_KEYS and any(other != summary["eval"] for other in others)
+    scores = [{key: other[key] for key in EVAL_KEYS} for other in others]
+    assert any(score != summary["eval"] for score in scores)
 
     env = gym.make(settings["env_id"])
     observation = json.dumps(env.observation_space.sample().tolist())
@@ -210,10 +213,10 @@ def test_help_shows_flags_without_a_type(command: list[str]) -> None:
 def test_help_and_version_are_fast() -> None:
     before = child_cpu_seconds()
     process = start_process("--help")
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0, err
-    # CPU time, because wall-clock time includes other programs.
-    assert child_cpu_seconds() - before < 0.5
+    # Processor time, and ten times of what is usual: on a busy machine it doubles.
+    assert child_cpu_seconds() - before < 2.0
     for word in ("train", "eval", "resume", "predict", "play", "inspect", "list"):
         assert word in out
     assert call("--version").out.strip() == f"rl_training {__version__}"
@@ -229,10 +232,12 @@ def test_wrong_names_are_reported_before_torch_is_imported(tmp_path: Path) -> No
         "    assert not {'torch', 'gymnasium'} & set(sys.modules), words\n"
     )
     before = child_cpu_seconds()
-    result = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_SECONDS
+    )
     assert result.returncode == 0, result.stderr
     assert result.stderr.count("error: ") == 4
-    assert child_cpu_seconds() - before < 2.0, "six commands"
+    assert child_cpu_seconds() - before < 5.0, "six commands"
 
 
 NOISY_ENV = """
@@ -254,7 +259,7 @@ def test_json_is_alone_on_stdout_even_if_the_env_prints(tmp_path: Path) -> None:
     (tmp_path / "noisy_env.py").write_text(NOISY_ENV)
     config = write_config(tmp_path / "tiny.yaml", tiny_config("ppo", env_id="noisy_env:Noisy-v0"))
     process = start_process("train", config, "--json", cwd=tmp_path)  # `-m` finds modules in the working directory
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0, err
     assert set(Outcome(0, out, err).json) == SUMMARY_KEYS
     assert "a careless print" in err and "a library written in C" in err

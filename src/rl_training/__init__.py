@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from rl_training._version import __version__ as __version__
 
-from rl_training._version import __version__
-from rl_training.config.algorithm_table import class_names
-
+# Nothing else is imported here: torch is slow and most of the command line does not need it, and the command line can
+# handle Ctrl-C only after this package is loaded.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from rl_training.analysis.run_comparison import compare_runs as compare_runs
+    from rl_training.analysis.run_diff import diff_runs as diff_runs
+    from rl_training.analysis.run_plot import plot_runs as plot_runs
     from rl_training.api.algorithms import *
     from rl_training.api.algorithms import load as load
+    from rl_training.checkup.env_check import check_env as check_env
     from rl_training.config.loading import load_config as load_config
     from rl_training.config.train_config import TrainConfig as TrainConfig
     from rl_training.errors import RLTrainingError as RLTrainingError
@@ -20,21 +25,30 @@ if TYPE_CHECKING:
     from rl_training.runtime.workflows import train as train
 
 _HOMES = {
+    "compare_runs": "rl_training.analysis.run_comparison",
     "ExperimentManager": "rl_training.experiment.manager",
     "RLTrainingError": "rl_training.errors",
     "TrainConfig": "rl_training.config.train_config",
+    "diff_runs": "rl_training.analysis.run_diff",
+    "check_env": "rl_training.checkup.env_check",
     "evaluate_checkpoint": "rl_training.runtime.workflows",
     "load": "rl_training.api.algorithms",
     "load_config": "rl_training.config.loading",
+    "plot_runs": "rl_training.analysis.run_plot",
     "resume": "rl_training.runtime.workflows",
     "train": "rl_training.runtime.workflows",
 }
 
-__all__ = ["__version__", *_HOMES, *class_names()]
-
 
 def __getattr__(name: str) -> Any:
-    # On demand: importing torch is slow, and most of the command line does not need it.
+    if name.startswith("__") and name != "__all__":  # the import system asks for such names, `__path__` for one
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    from rl_training.config.algorithm_table import class_names
+
+    if name == "__all__":
+        return ["__version__", *_HOMES, *class_names()]
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     if name in class_names():
@@ -43,4 +57,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *class_names()})
+    return sorted({*globals(), *__getattr__("__all__")})

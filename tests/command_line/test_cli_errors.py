@@ -125,8 +125,11 @@ def test_damaged_checkpoint_is_refused_and_inspect_says_what_is_wrong(tmp_path: 
 BAD_OBSERVATIONS = {
     "not JSON": ("[0, 0", "not JSON"),
     "not a number": ("[0, 0, NaN, 0]", "not JSON"),
-    "too short": ("[0, 0, 0]", "pass one observation of Box"),
-    "text": ('["a", "b", "c", "d"]', "pass one observation of Box"),
+    "too short": ("[0, 0, 0]", "stdin: it has shape (3,), expected one observation (shape (4,)) or a list of them"),
+    "too deep": ("[[[0, 0, 0, 0]]]", "stdin: it has shape (1, 1, 4), expected one observation (shape (4,))"),
+    "ragged": ("[[0, 0, 0, 0], [0]]", "stdin: the lists in it differ in length, expected"),
+    "an object": ('{"a": 1}', "stdin: it is not a list of numbers, expected"),
+    "text": ('["a", "b", "c", "d"]', "stdin: it contains values that are not numbers, expected"),
     "nothing": ("", "not JSON"),
 }
 
@@ -162,6 +165,15 @@ def test_interrupt_outside_training_is_130_without_traceback(trained: Trainer, m
     monkeypatch.setattr(workflows, "evaluate_checkpoint", interrupted)
     outcome = call("eval", "latest", "--output-dir", trained("ppo")[0])
     assert outcome.code == 130 and "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize("code", [0, 2, None, "gone"])
+def test_a_library_that_calls_sys_exit_is_exit_code_1(
+    code: object, trained: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workflows, "evaluate_checkpoint", lambda *args, **kwargs: sys.exit(code))  # type: ignore[arg-type]
+    outcome = call("eval", "latest", "--output-dir", trained("ppo")[0])
+    assert outcome.code == 1 and f"sys.exit({code!r})" in one_error_line(outcome)
 
 
 def test_a_bug_keeps_its_traceback(trained: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:

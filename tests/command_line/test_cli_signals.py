@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM on a real process: it saves, prints how to resume, and the run can be resumed."""
+"""Ctrl-C and SIGTERM on a real process: it saves, prints how to resume, and the run can be resumed.
+
+The promised 10 seconds are not here, because a busy machine may need longer: `drills/test_signals.py` measures them.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,16 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from cli_helpers import Outcome, call, start_process, tiny_config, wait_for, write_config
+from rl_training.runtime import stop_signals
 from rl_training.storage.checkpoints import checkpoint_steps, list_checkpoints, load_checkpoint
+from waiting import DEADLINE_SECONDS
 
 ENDLESS = 10**9
-GRACE_SECONDS = 10  # job schedulers usually grant 30
 
 
 def has_saved(runs: Path) -> bool:
@@ -29,7 +32,7 @@ def start_training(tmp_path: Path, algorithm: str, **changes: object) -> tuple[s
     runs = tmp_path / "runs"
     process = start_process("train", config, "--output-dir", runs, "--json", cwd=tmp_path)
     try:
-        wait_for(lambda: has_saved(runs), process, seconds=60)
+        wait_for(lambda: has_saved(runs), process)
     except BaseException:
         process.kill()
         raise
@@ -41,7 +44,7 @@ def test_first_signal_saves_and_the_run_can_be_resumed(algorithm: str, number: i
     process, runs = start_training(tmp_path, algorithm)
     with process:
         process.send_signal(number)
-        out, err = process.communicate(timeout=GRACE_SECONDS)
+        out, err = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 75, err
     assert "Traceback" not in err and "rl-training resume" in err
     summary = Outcome(75, out, err).json
@@ -59,15 +62,25 @@ def test_first_signal_saves_and_the_run_can_be_resumed(algorithm: str, number: i
 
 BLOCKING_ENV = """
 import pathlib
+import signal
 import time
 import gymnasium as gym
 from gymnasium.envs.classic_control import CartPoleEnv
+from rl_training.runtime import stop_signals
+
+stop_signals.STUCK_SECONDS = 3600.0  # a busy machine may take longer than usual to send the second signal
+
+def handle_and_tell(number, frame):
+    handle(number, frame)
+    pathlib.Path("handled").touch()
 
 class Blocking(CartPoleEnv):
     def step(self, action):
+        global handle
         if pathlib.Path("block").exists():
+            handle = signal.signal(signal.SIGINT, handle_and_tell)
             pathlib.Path("blocked").touch()
-            time.sleep(600)
+            time.sleep(3600)
         return super().step(action)
 
 gym.register("Blocking-v0", Blocking, max_episode_steps=20)
@@ -76,18 +89,17 @@ gym.register("Blocking-v0", Blocking, max_episode_steps=20)
 
 def test_second_interrupt_exits_at_once_without_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "blocking_env.py").write_text(BLOCKING_ENV)
+    monkeypatch.setattr(stop_signals, "STUCK_SECONDS", stop_signals.STUCK_SECONDS)  # `call` imports the env here, too
     process, runs = start_training(tmp_path, "ppo", env_id="blocking_env:Blocking-v0")
     with process:
-        # Inside a step that never returns, the first signal has no visible effect.
+        # The step takes an hour: the first signal waits for it, the second one does not.
         (tmp_path / "block").touch()
         wait_for((tmp_path / "blocked").exists, process)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
-        assert process.poll() is None, "the first one waits for the step"
-        sent = time.monotonic()
+        wait_for((tmp_path / "handled").exists, process)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=GRACE_SECONDS)
-    assert process.returncode == 130 and time.monotonic() - sent < 2.0
+        out, err = process.communicate(timeout=DEADLINE_SECONDS)
+    assert process.returncode == 130
     assert out == "" and "Traceback" not in err
 
     (tmp_path / "block").unlink()
@@ -106,9 +118,9 @@ def test_ctrl_c_in_a_terminal_with_env_processes_saves_and_is_resumable(tmp_path
         words += ["--set", change]
     process = start_process(*words, start_new_session=True)
     try:
-        wait_for(lambda: any(file.read_text() for file in tmp_path.glob("*/metrics.jsonl")), process, seconds=90)
+        wait_for(lambda: any(file.read_text() for file in tmp_path.glob("*/metrics.jsonl")), process)
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=DEADLINE_SECONDS)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rl_training.command_line.options import RUNS, Json, Quiet, check_fraction
-from rl_training.command_line.output import print_json, print_text, stdout_reserved
+from rl_training.command_line.common.options import RUNS, Json, Quiet, check_fraction
+from rl_training.command_line.common.output import print_json, print_text, stdout_reserved
 from rl_training.errors import RLTrainingError
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from rl_training.command_line import output
-from rl_training.command_line.options import (
+from rl_training.command_line.common import output
+from rl_training.command_line.common.options import (
     RUNS,
     Checkpoint,
     Episodes,
     EvalSeed,
     Json,
+    MaxSteps,
     OutputDir,
     Stochastic,
     Target,
     find_checkpoint,
+    report_skipped,
 )
 from rl_training.config.evaluation_protocol import FIRST_EVAL_SEED
 
@@ -23,17 +25,21 @@ def evaluate(
     seed: EvalSeed = FIRST_EVAL_SEED,
     checkpoint: Checkpoint = None,
     stochastic: Stochastic = False,
+    max_steps: MaxSteps = None,
     output_dir: OutputDir = RUNS,
     as_json: Json = False,
 ) -> None:
     """Evaluate an agent over full episodes and report its mean return."""
-    path = find_checkpoint(target, output_dir, checkpoint)
+    path, skipped = find_checkpoint(target, output_dir, checkpoint)
+    report_skipped(skipped)
 
     from rl_training.runtime import workflows
 
     with output.stdout_reserved(as_json):
-        result = workflows.evaluate_checkpoint(path, episodes=episodes, seed=seed, deterministic=not stochastic)
+        result = workflows.evaluate_checkpoint(
+            path, episodes=episodes, seed=seed, deterministic=not stochastic, max_steps=max_steps
+        )
     if as_json:
-        output.print_json(result.summary())
+        output.print_json(result.summary() | {"checkpoint": str(path), "skipped": skipped})
     else:
         output.show_evaluation(result, str(path))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from rl_training.command_line.options import RUNS, Json, OutputDir
-from rl_training.command_line.output import print_json, print_text, show, status_text, table
+from rl_training.command_line.common.options import RUNS, Json, OutputDir
+from rl_training.command_line.common.output import print_json, print_text, show, table
+from rl_training.command_line.common.run_table import run_rows, show_runs
 
 lists = typer.Typer(no_args_is_help=True, help="List algorithms, presets, runs, settings or benchmarks.")
 
@@ -49,27 +48,18 @@ def configs(as_json: Json = False) -> None:
 
 @lists.command()
 def runs(output_dir: OutputDir = RUNS, as_json: Json = False) -> None:
-    """List runs, newest first."""
-    rows = _run_rows(output_dir)
+    """List runs with their scores, newest first.
+
+    `last` is the mean return of the last evaluation, `best` the highest during training.
+    """
+    rows = run_rows(output_dir)
     if as_json:
         print_json(rows)
         return
     if not rows:
         print_text(f"no runs in {output_dir}; start one: rl-training train ppo/cartpole")
         return
-    cells = [
-        (
-            row["name"],
-            status_text(row["status"]),
-            row["algo"] or "?",
-            row["env_id"] or "?",
-            "?" if row["seed"] is None else row["seed"],
-            f"{_count(row['env_steps'])} / {_count(row['total_timesteps'])}",
-            _local_time(row["created"]),
-        )
-        for row in rows
-    ]
-    show(table(["run", "status", "algorithm", "env", "seed", "steps", "created"], cells, ["seed", "steps"]))
+    show_runs(rows)
 
 
 @lists.command()
@@ -98,37 +88,3 @@ def zoo(as_json: Json = False) -> None:
     from rl_training.command_line.zoo import list_zoo
 
     list_zoo(None, as_json)
-
-
-def _run_rows(output_dir: Path) -> list[dict[str, Any]]:
-    from rl_training.storage.run_directory import list_runs, open_run_directory
-
-    rows = []
-    for run in list_runs(output_dir):
-        info = open_run_directory(run.path).read_info()
-        rows.append(
-            {
-                "name": run.name,
-                "path": str(run.path),
-                "status": run.status,
-                "created": run.created,
-                "algo": run.algorithm,
-                "env_id": run.env,
-                "seed": run.seed,
-                "env_steps": info.get("env_steps"),
-                "total_timesteps": run.total_timesteps,
-                "wall_seconds": info.get("wall_seconds"),
-            }
-        )
-    return rows
-
-
-def _count(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else "?"
-
-
-def _local_time(text: str) -> str:
-    try:
-        return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M")
-    except ValueError:
-        return text

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rl_training.command_line import output
-from rl_training.command_line.options import (
+from rl_training.command_line.common import output
+from rl_training.command_line.common.options import (
     RUNS,
     Checkpoint,
     Episodes,
@@ -18,9 +18,11 @@ from rl_training.command_line.options import (
     Stochastic,
     Target,
     find_checkpoint,
+    report_skipped,
 )
 from rl_training.config.evaluation_protocol import FIRST_EVAL_SEED
 from rl_training.errors import ConfigError
+from rl_training.text import one_line
 
 
 def play(
@@ -46,8 +48,9 @@ def play(
         raise ConfigError("--gif, --mp4: pass only one of them")
     for option, file in (("gif", gif), ("mp4", mp4)):
         if file is not None and file.suffix.lower() != f".{option}":
-            raise ConfigError(f"--{option}: {file} must end in .{option}")
-    path = find_checkpoint(target, output_dir, checkpoint)
+            raise ConfigError(f"--{option}: {one_line(file, 100)} must end in .{option}")
+    path, skipped = find_checkpoint(target, output_dir, checkpoint)
+    report_skipped(skipped)
 
     from rl_training.playback.player import has_display, record_episode, watch
     from rl_training.runtime import workflows

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rl_training.command_line import output
-from rl_training.command_line.options import (
+from rl_training.command_line.common import output
+from rl_training.command_line.common.options import (
     RUNS,
     Checkpoint,
     Json,
@@ -16,6 +16,7 @@ from rl_training.command_line.options import (
     Stochastic,
     Target,
     find_checkpoint,
+    report_skipped,
 )
 from rl_training.errors import ConfigError
 
@@ -38,15 +39,16 @@ def predict(
 
     Actions are in the units of the environment.
     """
-    from rl_training.command_line.observations import parse_json, to_observation
+    from rl_training.command_line.common.observations import parse_json, read_stdin, to_observation
 
     name = "--obs" if obs is not None else "stdin"
     if obs is None:
         if sys.stdin is None or sys.stdin.isatty():
             raise ConfigError("--obs: missing, pass an observation as JSON here or on stdin")
-        obs = sys.stdin.read()
+        obs = read_stdin()
     value = parse_json(obs, name)
-    path = find_checkpoint(target, output_dir, checkpoint)
+    path, skipped = find_checkpoint(target, output_dir, checkpoint)
+    report_skipped(skipped)
 
     from rl_training.runtime import workflows
 

@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
-from rl_training.command_line import output
-from rl_training.command_line.options import Json
+from rl_training import terminal
+from rl_training.command_line.common import output
+from rl_training.command_line.common.options import Json
 from rl_training.errors import ConfigError
+from rl_training.text import one_line
 
 
 def reproduce(
@@ -32,13 +34,13 @@ def reproduce(
 
     with contextlib.suppress(OSError, ValueError):  # stderr may not be a file
         faulthandler.enable()  # prints a traceback when native code of the environment ends the process
-    typer.echo(f"recorded: {crash_replay.read_crash_file(file).reason}", err=True)
+    terminal.print_error(f"recorded: {one_line(crash_replay.read_crash_file(file).reason)}")
     try:
         with output.stdout_reserved(as_json):
             steps = crash_replay.reproduce(file)
     except EnvFailed as error:
         if error.__cause__ is not None:
-            traceback.print_exception(error.__cause__)
+            terminal.print_error(*"".join(traceback.format_exception(error.__cause__)).splitlines())
         raise
     if as_json:
         output.print_json({"failed": False, "steps": steps})

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training.command_line import output
-from rl_training.command_line.options import Config, Json, Quiet
-from rl_training.errors import ConfigError
+from rl_training.command_line.common import output
+from rl_training.command_line.common.options import Config, Json, Quiet
+from rl_training.errors import EXIT_RESUMABLE, ConfigError
+from rl_training.terminal import print_error
+from rl_training.text import clean_text
 
 if TYPE_CHECKING:
     from rl_training.config.train_config import TrainConfig
@@ -30,6 +32,7 @@ def train(
     seeds: Annotated[
         str | None, typer.Option("--seeds", metavar="0,1,2", help="Train one run per seed.", show_default=False)
     ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, max=256, help="Number of seeds to train at the same time.")] = 1,
     output_dir: Annotated[
         str | None, typer.Option("--output-dir", help="Directory for new run directories.", show_default=False)
     ] = None,
@@ -49,6 +52,11 @@ def train(
         raise ConfigError(f"CONFIG: {problem} (`rl-training list configs` shows the presets)")
     changes = {"seed": seed, "output_dir": output_dir, "total_timesteps": total_timesteps}
     configs = _load_configs(sources[0], overrides or [], changes, seeds)
+    if jobs > 1 and seeds is None:
+        raise ConfigError("--jobs: trains seeds side by side, pass --seeds such as 0,1,2")
+    if jobs > 1 and len(configs) > 1:
+        _train_side_by_side(configs, jobs, quiet, as_json)
+        return
 
     from rl_training.runtime import stop_signals, workflows
 
@@ -61,6 +69,37 @@ def train(
         results.append(result)
     if len(results) > 1 and not as_json:
         output.show_seeds(results)
+    output.exit_if_evaluation_failed(results)
+
+
+def _train_side_by_side(configs: Sequence[TrainConfig], jobs: int, quiet: bool, as_json: bool) -> None:
+    """Train in worker processes and print one summary at the end."""
+    from rl_training.experiment.seed_runs import train_side_by_side
+
+    with output.stdout_reserved(as_json):
+        runs = train_side_by_side(configs, jobs, show=False if quiet else None)
+    if as_json:
+        for result in runs.results:
+            output.print_json(result.summary)
+    elif runs.results:
+        output.show_seeds(runs.results)
+    for result in runs.results:
+        for line in result.warnings:
+            print_error(f"warning: seed {result.seed}: {line}")
+    if runs.stopped:
+        for result in runs.results:
+            if result.interrupted:
+                again = output.command("resume", result.run_dir)
+                print_error(f"seed {result.seed}: stopped and saved; continue with: {again}")
+        if runs.not_started:
+            print_error(f"not started: seeds {', '.join(map(str, runs.not_started))}")
+    for seed, (why, _) in runs.failures.items():
+        print_error(f"error: seed {seed}: {why}")
+    codes = [code for _, code in runs.failures.values()] + [each.exit_code for each in runs.results if each.exit_code]
+    if codes:
+        raise typer.Exit(codes[0])
+    if runs.stopped:
+        raise typer.Exit(EXIT_RESUMABLE)
 
 
 def _load_configs(
@@ -80,5 +119,5 @@ def _load_configs(
     except ValueError:
         numbers = []
     if not numbers or len(set(numbers)) != len(numbers):
-        raise ConfigError(f"seeds: {seeds!r} is not valid, expected distinct integers such as 0,1,2")
+        raise ConfigError(f"seeds: {clean_text(seeds, 60)!r} is not valid, expected distinct integers such as 0,1,2")
     return [load_config(source, overrides, {**options, "seed": number}) for number in numbers]

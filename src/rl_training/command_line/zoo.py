@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training.command_line.options import Json, Quiet
-from rl_training.command_line.output import print_json, print_text, show, stdout_reserved, table
-from rl_training.command_line.zoo_options import (
+from rl_training.command_line.common.options import Json, Quiet
+from rl_training.command_line.common.output import print_json, print_text, show, stdout_reserved, table
+from rl_training.command_line.common.zoo_options import (
     RUNS,
     Fraction,
     Long,
@@ -22,6 +22,7 @@ from rl_training.command_line.zoo_options import (
     select_rows,
 )
 from rl_training.errors import EXIT_RESUMABLE, RLTrainingError
+from rl_training.terminal import print_error
 
 if TYPE_CHECKING:
     from rl_training.zoo.manifest import Entry, Manifest
@@ -87,7 +88,7 @@ def run_zoo(
     manifest: ManifestName,
     seeds: Seeds = 5,
     only: Only = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of parallel runs, one thread each.")] = 2,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, max=256, help="Number of parallel runs, one thread each.")] = 2,
     fraction: Fraction = 1.0,
     long: Long = False,
     output_dir: RunsDir = RUNS,
@@ -113,11 +114,11 @@ def run_zoo(
             print_json(facts)
         else:
             plan = [f"{job.entry.name} seed {job.seed}: {job.stop:,} steps in {job.run_dir}" for job in pending]
-            print_text("\n".join([*plan, f"{len(pending)} of {len(all_jobs)} runs left"]))
+            print_text(*plan, f"{len(pending)} of {len(all_jobs)} runs left")
         return
 
-    from rl_training.zoo.display import JobsDisplay
-    from rl_training.zoo.launcher import launch
+    from rl_training.experiment.jobs_display import JobsDisplay
+    from rl_training.experiment.launcher import launch
     from rl_training.zoo.results import gather
     from rl_training.zoo.table import make_table
 
@@ -129,7 +130,7 @@ def run_zoo(
     lines = make_table(entries, gather(entries, seeds, str(output_dir)), seeds, fraction)
     _show_table(benchmark.title, lines, seeds, as_json)
     if outcome.stopped:
-        typer.echo("stopped and saved; run the same command to continue", err=True)
+        print_error("stopped and saved; run the same command to continue")
         raise typer.Exit(EXIT_RESUMABLE)
     if outcome.failures:
         name, why = next(iter(outcome.failures.items()))
@@ -167,7 +168,7 @@ def table_zoo(
     _show_table(benchmark.title, lines, seeds, as_json)
     if write is not None:
         for path in write_report(benchmark, entries, lines, results, seeds, write, fraction):
-            typer.echo(f"wrote {path}", err=True)
+            print_error(f"wrote {path}")
 
 
 @zoo.command("bands")
@@ -201,13 +202,13 @@ def bands_zoo(
         if len(curves) == seeds:
             written.append(save_band(make_band(entry, curves, untrained_return(entry.preset)), write))
         elif (removed := remove_outdated(entry, write)) is not None:
-            typer.echo(f"removed {removed}: made with older settings of {entry.name}", err=True)
+            print_error(f"removed {removed}: made with older settings of {entry.name}")
     if as_json:
         print_json([str(path) for path in written])
     else:
         missing = f"; the others have fewer than {seeds_text(seeds)} (--seeds)" * (len(written) < len(entries))
         summary = f"{len(written)} of {len(entries)} rows{missing}"
-        print_text("\n".join([*(f"wrote {path}" for path in written), summary]))
+        print_text(*(f"wrote {path}" for path in written), summary)
 
 
 def _show_table(title: str, lines: list[dict[str, Any]], seeds: int, as_json: bool) -> None:

@@ -14,24 +14,29 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from rl_training.errors import EXIT_RESUMABLE
+from rl_training import terminal
+from rl_training.command_line.common import interrupts
+from rl_training.errors import EXIT_RESUMABLE, CheckpointError, RLTrainingError
+from rl_training.text import clean_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
+    from rl_training.experiment.seed_runs import SeedResult
     from rl_training.playback.player import Recording
     from rl_training.runtime.evaluation import EvalResult
     from rl_training.runtime.workflows import TrainResult
 
-# A file has no width, and a wrapped name cannot be found with grep.
-WIDTH_OF_A_FILE = 200
+OFF_SCHEDULE = (
+    "this checkpoint is off schedule (checkpoint_every) and cut the current episodes, so the resumed curve is not bit "
+    "for bit that of an uninterrupted run; from a checkpoint on schedule it is"
+)
 
 
-def print_json(value: Any) -> None:
-    """Print one line of strict JSON; a non-finite number becomes null."""
-    sys.stdout.write(json.dumps(_strict(value), allow_nan=False) + "\n")
-    sys.stdout.flush()
+def print_json(value: Any, *, keep: bool = False) -> None:
+    """Print one line of strict JSON in ASCII; a non-finite number becomes null. `keep` as in `terminal.print_out`."""
+    terminal.print_out(json.dumps(_strict(value), allow_nan=False), keep=keep)
 
 
 def _strict(value: Any) -> Any:
@@ -50,11 +55,13 @@ def stdout_reserved(reserved: bool = True) -> Iterator[None]:
 
     Environments, their C libraries and their worker processes print too, so the file descriptor is redirected as well.
     """
-    if not reserved:
-        yield
-        return
-    sys.stdout.flush()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(interrupts.clean_up())
+        if not reserved:
+            yield
+            return
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
         with contextlib.suppress(OSError):
             original = os.dup(1)
             stack.callback(os.close, original)
@@ -64,21 +71,12 @@ def stdout_reserved(reserved: bool = True) -> Iterator[None]:
         yield
 
 
-def print_text(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+def print_text(*lines: str) -> None:
+    terminal.print_out(*lines)
 
 
 def show(*renderables: RenderableType) -> None:
-    """Print tables and panels, without markup: names and paths may contain brackets."""
-    from rich.console import Console
-
-    console = Console(markup=False, emoji=False, highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH_OF_A_FILE
-    for renderable in renderables:
-        console.print(renderable)
-    sys.stdout.flush()
+    terminal.show(*renderables)
 
 
 def facts(rows: Sequence[tuple[str, Any]], title: str | None = None) -> RenderableType:
@@ -92,10 +90,11 @@ def facts(rows: Sequence[tuple[str, Any]], title: str | None = None) -> Renderab
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in rows:
-        grid.add_row(Text(name), value if isinstance(value, Text) else Text(str(value)))
+        grid.add_row(Text(name), value if isinstance(value, Text) else _cell(value))
     if title is None:
         return grid
-    return Panel(grid, title=Text(title, "bold"), title_align="left", box=box.ROUNDED, expand=False, padding=(0, 1))
+    heading = Text(clean_text(title, None), "bold")
+    return Panel(grid, title=heading, title_align="left", box=box.ROUNDED, expand=False, padding=(0, 1))
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequence[str] = ()) -> RenderableType:
@@ -109,8 +108,15 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequen
         # Users copy the first column into their next command, so it is never wrapped.
         result.add_column(header, justify=justify, overflow="fold", no_wrap=number == 0 or header in numeric)
     for row in rows:
-        result.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+        result.add_row(*(cell if isinstance(cell, Text) else _cell(cell) for cell in row))
     return result
+
+
+def _cell(value: Any) -> Text:
+    """A value on one line: a line break in a name must not look like another row."""
+    from rich.text import Text
+
+    return Text(clean_text(str(value), None))
 
 
 def status_text(status: str) -> Text:
@@ -124,7 +130,7 @@ def show_commands(commands: Sequence[tuple[str, str]]) -> None:
     """Print commands to copy, one per line and never wrapped."""
     width = max(len(label) for label, _ in commands)
     for label, command in commands:
-        print_text(f"  {label:<{width}}  {command}")
+        terminal.print_out(f"  {label:<{width}}  {command}", keep=True)
 
 
 def command(word: str, target: Path | str, *rest: str) -> str:
@@ -138,15 +144,35 @@ def return_text(evaluation: EvalResult | None) -> str:
 
 
 def report_result(result: TrainResult, as_json: bool) -> None:
-    """Print the result of a run. A run stopped by a signal ends the command with EXIT_RESUMABLE."""
+    """Print the result of a run, on stderr if stdout fails. A run stopped by a signal ends with EXIT_RESUMABLE."""
     if as_json:
-        print_json(result.summary())
+        print_json(result.summary(), keep=True)
     else:
         show_result(result)
     if result.interrupted:
         resume_command = command("resume", result.run_dir)
-        typer.echo(f"stopped after {result.env_steps:,} steps and saved; continue with: {resume_command}", err=True)
+        terminal.print_error(f"stopped after {result.env_steps:,} steps and saved; continue with: {resume_command}")
+        if not _is_exact(result.checkpoint):
+            terminal.print_error(OFF_SCHEDULE)
         raise typer.Exit(EXIT_RESUMABLE)
+
+
+def exit_if_evaluation_failed(results: Sequence[TrainResult]) -> None:
+    """End the command with the exit code of the first last evaluation that failed. Its line is on stderr already."""
+    for result in results:
+        if isinstance(result.evaluation_error, RLTrainingError):
+            raise typer.Exit(result.evaluation_error.exit_code)
+        if result.evaluation_error is not None:
+            raise result.evaluation_error  # a bug keeps its traceback
+
+
+def _is_exact(checkpoint: Path) -> bool:
+    from rl_training.storage.checkpoints import read_manifest
+
+    try:
+        return read_manifest(checkpoint).exact
+    except CheckpointError:  # the run is over, and its result must be printed
+        return False
 
 
 def show_result(result: TrainResult) -> None:
@@ -154,36 +180,45 @@ def show_result(result: TrainResult) -> None:
     config, evaluation = result.agent.config, result.evaluation
     state = "stopped" if result.interrupted else "finished"
     steps = f"{result.env_steps:,}"
-    if result.interrupted:
+    if result.interrupted or result.unused_steps:
         steps += f" of {config.total_timesteps:,}"
     rows = [
         ("steps", f"{steps} in {_duration(result.wall_seconds)}, {result.steps_per_second:,.0f} per second"),
         ("run", result.run_dir),
         ("checkpoint", result.checkpoint.name),
     ]
+    if result.unused_steps:
+        rows.append(("not used", f"{result.unused_steps:,} steps, {result.unused}"))
     if result.failed_saves:
         rows.append(("failed saves", f"{result.failed_saves}, check the disk"))
     if evaluation is not None:
         rows.insert(0, ("mean return", f"{return_text(evaluation)} over {len(evaluation.returns)} episodes"))
-    show(facts(rows, f"{config.algo} on {config.env_id}, seed {config.seed}: {state}"))
+        if config.eval_every > 0:
+            rows.insert(1, ("", "of the final evaluation, on episodes that no evaluation during training uses"))
+    elif result.evaluation_error is not None:
+        rows.insert(0, ("mean return", "unknown, the last evaluation failed"))
+    terminal.show(facts(rows, f"{config.algo} on {config.env_id}, seed {config.seed}: {state}"), keep=True)
     run = result.run_dir
-    if result.interrupted:
-        show_commands([("continue", command("resume", run)), ("evaluate", command("eval", run))])
+    if result.interrupted:  # `report_result` prints how to continue
+        show_commands([("evaluate", command("eval", run))])
         return
-    longer = str(2 * config.total_timesteps)
     show_commands(
         [
             ("evaluate", command("eval", run, "--episodes", "100")),
             ("watch", command("play", run)),
-            ("train longer", command("resume", run, "--total-timesteps", longer)),
+            ("train longer", longer_command(result)),
         ]
     )
 
 
-def show_seeds(results: Sequence[TrainResult]) -> None:
+def longer_command(result: TrainResult) -> str:
+    return command("resume", result.run_dir, "--total-timesteps", str(2 * result.agent.config.total_timesteps))
+
+
+def show_seeds(results: Sequence[TrainResult | SeedResult]) -> None:
     rows = [
         (
-            result.agent.config.seed,
+            result.seed,
             f"{result.env_steps:,}",
             return_text(result.evaluation),
             _duration(result.wall_seconds),
@@ -191,7 +226,8 @@ def show_seeds(results: Sequence[TrainResult]) -> None:
         )
         for result in results
     ]
-    show(table(["seed", "steps", "mean return", "time", "run"], rows, ["seed", "steps", "mean return", "time"]))
+    headers = ["seed", "steps", "mean return", "time", "run"]
+    terminal.show(table(headers, rows, headers[:-1]), keep=True)
 
 
 def show_evaluation(result: EvalResult, name: str) -> None:
@@ -201,6 +237,8 @@ def show_evaluation(result: EvalResult, name: str) -> None:
         ("range", f"{min(result.returns):,.1f} to {max(result.returns):,.1f}"),
         ("episodes", f"{len(lengths)}, {sum(lengths) / len(lengths):,.0f} steps each on average"),
     ]
+    if result.cut_episodes:
+        rows.append(("cut", f"{result.cut_episodes} of them did not end and count with their return so far"))
     show(facts(rows, name))
 
 

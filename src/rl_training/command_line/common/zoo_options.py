@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_training.command_line.options import check_fraction
+from rl_training.command_line.common.options import check_fraction
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ ManifestName = Annotated[
         metavar="MANIFEST", help="Benchmark such as classic or atari/dqn_breakout, or a YAML file.", show_default=False
     ),
 ]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds per row (seeds 0 to N-1).")]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, max=1000, help="Number of seeds per row (seeds 0 to N-1).")]
 Only = Annotated[
     list[str] | None,
     typer.Option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rl_training.command_line.output import facts, show, table
+from rl_training.command_line.common.output import facts, show, table
 from rl_training.errors import RLTrainingError
 from rl_training.storage.checkpoint_format import FILES
 from rl_training.storage.checkpoints import (
@@ -15,7 +15,10 @@ from rl_training.storage.checkpoints import (
     read_manifest,
     verify_checkpoint,
 )
-from rl_training.storage.tensor_files import read_arrays
+from rl_training.storage.tensor_files import read_header
+from rl_training.text import one_line
+
+MOST_ROWS = 500
 
 
 def make_report(path: Path) -> dict[str, Any]:
@@ -45,15 +48,22 @@ def make_report(path: Path) -> dict[str, Any]:
     }
     try:
         checkpoint = load_checkpoint(path)
-        tensors = read_arrays(path / FILES[2])
-    except RLTrainingError:
-        return report  # `problems` says why
+        tensors = read_header(path / FILES[2])
+    except RLTrainingError as error:
+        if not problems:  # the files are as they were written, but not by this library
+            report |= {"verified": False, "problems": [str(error)]}
+        return report
     report["config"] = checkpoint.config
     report["spaces"] = checkpoint.state.get("spaces")
     report["tensors"] = {
-        name: {"dtype": str(array.dtype), "shape": list(array.shape), "bytes": array.nbytes}
+        name: {"dtype": array.dtype, "shape": list(array.shape), "bytes": array.nbytes}
         for name, array in tensors.items()
     }
+    if report["spaces"] is not None and (problem := _problem_of_spaces(report["spaces"])):
+        report |= {
+            "verified": False,
+            "problems": [*problems, f"{path / FILES[1]}: its spaces are not valid: {problem}"],
+        }
     return report
 
 
@@ -87,15 +97,34 @@ def show_report(report: dict[str, Any]) -> None:
     if config:
         settings = {key: value for key, value in config.items() if key not in ("model", "algo_kwargs")}
         for section in ("model", "algo_kwargs"):
-            settings |= {f"{section}.{key}": value for key, value in config.get(section, {}).items()}
-        show(table(["setting", "value"], list(settings.items())))
+            inner = config.get(section)
+            settings |= {f"{section}.{key}": value for key, value in inner.items()} if isinstance(inner, dict) else {}
+        show(table(["setting", "value"], _first([(key, one_line(item, 500)) for key, item in settings.items()])))
     tensors = report.get("tensors", {})
     if tensors:
         lines = [
             (name, tensor["dtype"], " x ".join(map(str, tensor["shape"])) or "scalar", f"{tensor['bytes']:,}")
             for name, tensor in tensors.items()
         ]
-        show(table(["tensor", "type", "shape", "bytes"], lines, ["bytes"]))
+        show(table(["tensor", "type", "shape", "bytes"], _first(lines), ["bytes"]))
+
+
+def _first(rows: list[Any]) -> list[Any]:
+    """The first rows of a long table: the layout of each row takes about a millisecond."""
+    rest = len(rows) - MOST_ROWS
+    return (
+        rows if rest <= 0 else [*rows[:MOST_ROWS], (f"... and {rest:,} more, see --json",) + ("",) * (len(rows[0]) - 1)]
+    )
+
+
+def _problem_of_spaces(document: Any) -> str | None:
+    from rl_training.envs.spaces import Spaces
+
+    try:
+        Spaces.from_json(document)
+    except ValueError as error:
+        return one_line(error)
+    return None
 
 
 def _changes(saved: dict[str, Any]) -> list[str]:

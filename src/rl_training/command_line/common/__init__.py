@@ -1,0 +1,1 @@
+"""What the commands share: options, text and tables, usage errors, interrupts."""
