@@ -4,13 +4,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := dev,tensorboard,video,plots,box2d,mujoco,atari
+LOCK_EXTRAS := tensorboard video plots box2d mujoco atari
+COMMA := ,
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
+SOAK_MINUTES ?= 30
 # One thread per test worker: with more, the workers compete for the cores.
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint format test suite test-slow drills smoke bench-setup bench-puffer bench clean
+.PHONY: help setup demo lint format test suite test-slow drills soak smoke bench-setup bench-puffer bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -57,6 +60,10 @@ test-slow: setup ## the long tests: short learning runs
 drills: setup ## reliability drills (Linux, under 20 minutes); they write their figures into docs/reliability.md
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest drills --whole -n $(WORKERS) --dist loadgroup
 
+soak: setup ## watch memory, files and processes of three runs for SOAK_MINUTES=30 each (about an hour in all)
+	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest drills/test_soak.py --whole --soak-minutes $(SOAK_MINUTES) \
+		-n $(WORKERS) --dist loadgroup
+
 smoke: setup ## build the wheel, install it into an empty environment, import it and train a few steps
 	rm -rf build/smoke
 	$(BIN)/python -m build --no-isolation --outdir build/smoke .
@@ -76,6 +83,16 @@ bench-puffer: setup ## build PufferLib for the speed benchmark in a separate env
 
 bench: bench-setup ## compare speed with the peers; run nothing else on the machine
 	$(BIN)/python benchmarks/speed.py
+
+lock: ## write requirements.lock: exact versions with hashes, for `pip install --require-hashes`
+	@test -x build/lock/bin/uv || { $(PYTHON) -m venv build/lock && \
+		build/lock/bin/python -m pip install --disable-pip-version-check --quiet uv; }
+	build/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.10 --generate-hashes --quiet \
+		--no-annotate --no-header --no-emit-index-url --constraint constraints.txt $(LOCK_EXTRAS:%=--extra %) \
+		--output-file build/lock/requirements.txt
+	{ printf '%s\n' "# Exact versions and hashes of rl_training[$(subst $() $(),$(COMMA),$(LOCK_EXTRAS))], written by make lock." \
+		"# pip install --require-hashes --requirement requirements.lock && pip install --no-deps rl_training"; \
+		cat build/lock/requirements.txt; } > requirements.lock
 
 clean: ## remove .venv, builds, caches and demo.gif; keep runs/
 	rm -rf $(VENV) .venv-bench .venv-puffer build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis demo.gif

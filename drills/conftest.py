@@ -21,8 +21,10 @@ STARTED = pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    text = "all drills run: also drop the figures of drills that no longer exist"
+    text = "all drills run (or the whole soak): also drop the figures of drills that no longer exist"
     parser.addoption("--whole", action="store_true", help=text)
+    text = "watch each run of test_soak.py for this long, and record its figures under their own item"
+    parser.addoption("--soak-minutes", type=float, default=0.0, help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,12 +41,13 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     folder = Path(os.environ.pop(figures.FOLDER_VARIABLE))
     try:
         if exitstatus == pytest.ExitCode.OK and not config.option.collectonly:
-            whole = config.getoption("--whole")
-            if whole:
+            whole, soak = config.getoption("--whole"), config.getoption("--soak-minutes") > 0
+            if whole and not soak:
                 os.environ[figures.FOLDER_VARIABLE] = str(folder)
                 minutes = (time.monotonic() - config.stash[STARTED]) / 60
                 figures.record_figure(figures.WHOLE_SESSION, "minutes for all of them", minutes, "< 20 min")
-            figures.publish(folder, whole=whole)
+            drills = set(figures.ITEMS) - {figures.SOAK}
+            figures.publish(folder, replaces=() if not whole else {figures.SOAK} if soak else drills)
     except AssertionError as error:
         print(f"\n{error}: no figure is published")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

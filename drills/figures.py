@@ -2,7 +2,8 @@
 
 A drill calls `record_figure(item, what, value, bound)`. A value outside its bound fails the drill. After a session of
 drills passes, `publish` writes the figures to `docs/reliability_figures.json` and rewrites the table in the document.
-Figures of drills that did not run stay, unless the session ran all drills.
+Figures of drills that did not run stay, unless the session ran all drills. `make soak` is apart from the drills: each
+of the two leaves the figures of the other.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import operator
 import os
 import re
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -23,6 +25,7 @@ FOLDER_VARIABLE = "RL_TRAINING_DRILL_FIGURES"  # where the processes of one sess
 
 BEGIN, END = "<!-- figures: written by `make drills` -->", "<!-- end of figures -->"
 WHOLE_SESSION = 0  # the item number of figures about the drills themselves
+SOAK = 14  # the item number of `make soak`, which is not one of the drills
 ITEMS = {
     0: "The drills",
     1: "kill -9",
@@ -38,6 +41,7 @@ ITEMS = {
     11: "Cost of checkpoints",
     12: "Network",
     13: "Schema",
+    SOAK: "Soak",
 }
 SIGNS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq}
 
@@ -89,9 +93,14 @@ def read_figures(path: Path) -> list[Figure]:
     return [Figure(**row) for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
 
 
-def publish(session: Path, *, whole: bool, published: Path = PUBLISHED, document: Path = DOCUMENT) -> None:
-    """Merge a session's figures into the published ones (after a whole session, replace them) and write the table."""
-    figures = {} if whole else {(each.item, each.what): each for each in read_figures(published)}
+def publish(
+    session: Path, *, replaces: Collection[int] = (), published: Path = PUBLISHED, document: Path = DOCUMENT
+) -> None:
+    """Merge a session's figures into the published ones and write the table.
+
+    `replaces` are the items whose drills have all run: figures of theirs that were not measured again are dropped.
+    """
+    figures = {(each.item, each.what): each for each in read_figures(published) if each.item not in replaces}
     figures |= {(each.item, each.what): each for each in read_figures(session)}
     rows = [figures[key] for key in sorted(figures)]
     lines = [json.dumps(asdict(row)) for row in rows]

@@ -68,6 +68,9 @@ class LossyDisk:
             if isinstance(removed, Folder):
                 # On the disk the content may be gone while the folder still has its name.
                 removed.synced = {}
+        elif kind == "exchange":
+            entries = self.folder(path.parent).entries
+            entries[path.name], entries[data.name] = entries[data.name], entries[path.name]
         else:
             assert kind == "rename", kind
             node = self.folder(path.parent).entries.pop(path.name)

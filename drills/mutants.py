@@ -28,6 +28,9 @@ Dice = random.Random
 NASTY: list[Any] = [
     None, True, -1, 0, 10**30, -(2**63), 1e308, "", "x" * 1000, "\x1b[31m\n\u202e", [], {}, [[[[]]]], {"a": {"b": 1}},
     {"$tensor": "nowhere", "$kind": "torch"}, {"$scalar": ["float64", {}]}, {"$int": "-0x1"}, {"$float": "nan"},
+    2**28, 10**9, 2**62, 10**4000, 1e-320, "1" * 20_000 + "x", "1_" * 50_000, [8000, 8000], [1] * 30_000,
+    ["1" * 9_000 + "x"] * 50,
+    {f"k{number}": number for number in range(30_000)}, {"$int": "0x" + "f" * 100_000}, [0.5, None, "x"],
 ]  # fmt: skip
 MARKER = "RL_TRAINING_DRILL_MARKER"
 
@@ -244,6 +247,77 @@ def _forge_json(path: Path, dice: Dice) -> None:
     path.write_text(json.dumps(tree))
 
 
+BOX: dict[str, Any] = {"type": "box", "low": 0, "high": 1, "shape": [2**28], "dtype": "float32"}
+CHOICE: dict[str, Any] = {"type": "discrete", "n": 2, "start": 0}
+# Spaces that a few bytes ask for.
+HUGE_SPACES: list[dict[str, Any]] = [
+    BOX, {**BOX, "shape": [2**22], "dtype": "float64"}, {**BOX, "shape": [512, 512, 512], "dtype": "uint8"},
+    {**BOX, "shape": [0, 2**62]}, {**BOX, "shape": [1] * 70}, {**CHOICE, "n": 2**40}, {**CHOICE, "n": 2**70},
+    {"type": "multi_binary", "shape": [2**27, 2]},
+    {"type": "multi_discrete", "nvec": [2**62] * 3, "start": [0] * 3, "shape": [3]},
+    {"type": "tuple", "spaces": [CHOICE] * 50_000}, {"type": "tuple", "spaces": [{**BOX, "shape": [2**20]}] * 300},
+    {"type": "dict", "spaces": [[str(number), CHOICE] for number in range(50_000)]},
+]  # fmt: skip
+# Settings of networks, threads and environments that no machine can serve.
+HUGE_SETTINGS: list[dict[str, Any]] = [
+    {"model": {"hidden_sizes": [8000, 8000]}}, {"model": {"hidden_sizes": [65_536] * 3}},
+    {"model": {"hidden_sizes": [1] * 100}}, {"model": {"hidden_sizes": [1] * 100_000}},
+    {"model": {"hidden_sizes": [2**62, 2**62]}}, {"threads": 10**9}, {"num_envs": 2**62}, {"eval_episodes": 10**12},
+    {"model": 3}, {"algo_kwargs": []}, {"seed": "1" * 30_000 + "x"},
+]  # fmt: skip
+
+
+def space_huge(checkpoint: Path, dice: Dice) -> None:
+    path = checkpoint / FILES[1]
+    tree = json.loads(path.read_text())
+    tree["spaces"][dice.choice(["observation", "action"])] = dice.choice(HUGE_SPACES)
+    path.write_text(json.dumps(tree))
+    sign_again(checkpoint)
+
+
+def config_huge(checkpoint: Path, dice: Dice) -> None:
+    path = checkpoint / FILES[0]
+    path.write_text(json.dumps({**json.loads(path.read_text()), **dice.choice(HUGE_SETTINGS)}))
+    sign_again(checkpoint)
+
+
+def manifest_huge(checkpoint: Path, dice: Dice) -> None:
+    segment = {"start": 0, "stop": 1, "size": 1, "sha256": "0" * 64}
+    names = [f"segment-{number:012d}-{number + 1:012d}.safetensors" for number in range(30_000)]
+    forged: list[dict[str, Any]] = [
+        {"fingerprint": {f"k{number}": number for number in range(200_000)}},
+        {"fingerprint": {"torch": "x" * 5_000_000}},
+        {"segments": [{**segment, "name": name} for name in names]},
+        {"segments": [{**segment, "name": names[0]}] * 30_000},
+        {"algorithm": "x" * 1_000_000}, {"env_steps": 10**4000}, {"number": -1},
+    ]  # fmt: skip
+    edit_manifest(checkpoint, **dice.choice(forged))
+
+
+def tensors_many(checkpoint: Path, dice: Dice) -> None:
+    path = checkpoint / FILES[2]
+    content = path.read_bytes()
+    length = struct.unpack("<Q", content[:8])[0]
+    header, end = json.loads(content[8 : 8 + length]), len(content) - 8 - length
+    dtype = dice.choice(["F32", "F8_E4M3", "BF16"])
+    shape = dice.choice([[0], [0, 2**62], [0] + [1] * 200])
+    count = dice.choice([1, 19_000]) if dtype != "F32" or len(shape) > 2 else 19_000
+    header |= {f"t{number}": {"dtype": dtype, "shape": shape, "data_offsets": [end, end]} for number in range(count)}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
+    sign_again(checkpoint)
+
+
+def weights_not_finite(checkpoint: Path, dice: Dice) -> None:
+    def change(tensors: dict[str, np.ndarray]) -> None:
+        names = [name for name in sorted(tensors) if name.startswith("learner/parts/model/") and tensors[name].size]
+        name = dice.choice([name for name in names if tensors[name].dtype.kind == "f"])
+        tensors[name] = tensors[name].copy()
+        tensors[name].reshape(-1)[0] = dice.choice([np.nan, np.inf, -np.inf])
+
+    _rewrite_tensors(checkpoint, change)
+
+
 def segment_damaged(checkpoint: Path, dice: Dice) -> None:
     path = _segment(checkpoint)
     if dice.random() < 0.5:
@@ -288,9 +362,10 @@ MUTATIONS: list[Callable[[Path, Dice], None]] = [
     truncated, truncated_and_signed, bits_flipped, bits_flipped_and_signed, files_swapped, file_of_another_checkpoint,
     wrong_shape, wrong_dtype, tensor_missing_or_extra, header_forged, header_huge, json_deep_or_wide,
     not_a_regular_file, path_tricks, pickle_in_disguise, manifest_forged, state_forged, config_forged,
-    segment_damaged, segment_forged,
+    space_huge, config_huge, manifest_huge, tensors_many, weights_not_finite, segment_damaged, segment_forged,
 ]  # fmt: skip
 MUST_BE_REFUSED = {
+    space_huge, config_huge, manifest_huge, tensors_many, weights_not_finite,
     truncated, truncated_and_signed, wrong_dtype, header_huge, not_a_regular_file, path_tricks, pickle_in_disguise,
     segment_damaged,
 }  # fmt: skip

@@ -21,8 +21,8 @@ from rl_training.config.loading import load_config
 from rl_training.envs import async_vector
 from rl_training.envs.factory import make_vector_env
 from rl_training.envs.spaces import Spaces
+from rl_training.runtime.loop_setup import build_loop
 from rl_training.runtime.run_envs import training_envs
-from rl_training.runtime.session import build_loop
 from rl_training.runtime.workflows import train
 
 TESTS = Path(__file__).resolve().parent.parent / "tests" / "support"
@@ -130,40 +130,6 @@ def test_no_transition_crosses_a_break(algo: str, tmp_path: Path, monkeypatch: p
     record_figure(
         6, f"{algo}: transitions across a break, of 2,000 and more around 80 and more breaks", crossings, "= 0"
     )
-
-
-def alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def test_a_killed_run_leaves_no_process_behind(tmp_path: Path) -> None:
-    words = ["train", "ppo/pendulum", "--output-dir", str(tmp_path), "--quiet"]
-    for change in ("vector_backend=async", "num_envs=4", "num_steps=32", "minibatch_size=32"):
-        words += ["--set", change]
-    shared_before = set(os.listdir("/dev/shm"))
-    run = subprocess.Popen([sys.executable, "-m", "rl_training", *words], start_new_session=True)
-    deadline = time.monotonic() + 120
-    while not any(path.stat().st_size for path in tmp_path.glob("*/metrics.jsonl")):
-        assert run.poll() is None and time.monotonic() < deadline
-        time.sleep(0.1)
-    members = [int(name) for name in os.listdir("/proc") if name.isdigit() and session_of(int(name)) == run.pid]
-    assert len(members) == 6  # the run, the nursery, four envs
-    os.kill(max(members), signal.SIGSTOP)  # one that cannot end by itself
-    os.kill(run.pid, signal.SIGKILL)
-    run.wait()
-    time.sleep(2.0)
-    record_figure(6, "processes left 2 s after kill -9 of a run with 4 env processes", sum(map(alive, members)), "= 0")
-    assert set(os.listdir("/dev/shm")) <= shared_before
-
-
-def session_of(process: int) -> int:
-    try:
-        return os.getsid(process)
-    except (ProcessLookupError, PermissionError):
-        return -1
 
 
 # How a single process ends when its env fails in this way: the exit code, or None if it hangs.

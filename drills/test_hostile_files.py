@@ -60,6 +60,10 @@ BOMBS = {
     "two documents": "a: 1\n---\nb: 2\n",
     "recursive alias": "a: &a [*a]\n",
     "control characters": "a: \x07\n",
+    "long number and a letter, as a key": "1" * 30_000 + "x: 1\n" + "1" * 30_000 + "x: 1\n",
+    "long number, a dot and a letter": "a: [" + ", ".join(["1" * 9_000 + "." + "1" * 6_000] * 4) + "]\n",
+    "more than a config file has": "a: [" + "1," * 40_000 + "]\n",
+    "as many values as fit": "a: [" + "[1]," * 16_000 + "]\na: 1\n",
 }
 
 
@@ -68,10 +72,10 @@ def test_yaml_bombs_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(os, "system", called.append)
     slowest = 0.0
     for name, text in BOMBS.items():
-        started = time.perf_counter()
+        started = time.process_time()
         with pytest.raises(ConfigError) as caught:
             yaml_text.parse(text, "bomb.yaml")
-        slowest = max(slowest, time.perf_counter() - started)
+        slowest = max(slowest, time.process_time() - started)
         assert str(caught.value).isprintable() and str(caught.value).startswith("bomb.yaml"), name
     assert called == []
     record_figure(4, "YAML files with tags, aliases, repeated keys or depth, refused", len(BOMBS), ">= 13")

@@ -11,6 +11,7 @@ from typing import Any
 
 from figures import record_figure
 from rl_training.storage.run_directory import create_run_directory, list_runs, open_run_directory
+from waiting import DEADLINE_SECONDS
 
 PAIRS = 50
 STALE = 20
@@ -19,7 +20,7 @@ STALE = 20
 def start_and_lock(output_dir: str, barrier: Barrier, results: Any) -> None:
     """What a run does before it trains: claim a directory, here of the same name as the other process, and lock it."""
     for number in range(PAIRS):
-        barrier.wait(timeout=60)
+        barrier.wait(timeout=DEADLINE_SECONDS)
         run = create_run_directory(output_dir, f"run{number}", seed=os.getpid())
         with run.lock():
             results.put((number, run.name, run.read_info()["seed"] == os.getpid()))
@@ -31,9 +32,9 @@ def test_fifty_simultaneous_pairs_of_starts_never_collide(tmp_path: Path) -> Non
     starters = [context.Process(target=start_and_lock, args=(str(tmp_path), barrier, results)) for _ in range(2)]
     for starter in starters:
         starter.start()
-    claims = [results.get(timeout=120) for _ in range(2 * PAIRS)]
+    claims = [results.get(timeout=DEADLINE_SECONDS) for _ in range(2 * PAIRS)]
     for starter in starters:
-        starter.join(timeout=60)
+        starter.join(timeout=DEADLINE_SECONDS)
         assert starter.exitcode == 0
     expected = {(number, name) for number in range(PAIRS) for name in (f"run{number}", f"run{number}-2")}
     collisions = 2 * PAIRS - len({name for _, name, _ in claims})

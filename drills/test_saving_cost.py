@@ -1,4 +1,7 @@
-"""Item 11: what checkpoints cost at the cadence of the presets. `benchmarks/speed.py saving` measures it when idle."""
+"""Item 11: what checkpoints cost, at the cadence of the presets and at the default one.
+
+`benchmarks/speed.py saving` measures it on an idle machine.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from figures import record_figure
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
-from checkpoint_cost import CADENCES, saving_cost
+from checkpoint_cost import CADENCES, DEFAULT_CADENCES, saving_cost
 
 
 @pytest.mark.parametrize("preset", CADENCES)
@@ -21,3 +24,10 @@ def test_checkpoints_take_less_than_two_percent(preset: str) -> None:
         11, f"{preset}: share of the time, a checkpoint every {cost.every:,} steps", 100 * cost.share, "<= 2 %"
     )
     record_figure(11, f"{preset}: milliseconds that training waits for one, median", 1000 * cost.median, "<= 200 ms")
+
+
+@pytest.mark.parametrize("preset", DEFAULT_CADENCES)
+def test_checkpoints_at_the_default_interval_take_less_than_two_percent(preset: str) -> None:
+    cost = saving_cost(preset, auto=True)
+    what = f"{preset}: share of the time, a checkpoint every {cost.every:,} steps, the default"
+    record_figure(11, what, 100 * cost.share, "<= 2 %")

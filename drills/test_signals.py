@@ -68,7 +68,7 @@ def signal_in_phase(tmp_path: Path, algorithm: str, phase: str, number: int, sec
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=tmp_path) as process:
         try:
-            wait_for((tmp_path / "reached").exists, process, seconds=90)
+            wait_for((tmp_path / "reached").exists, process)
             sent = time.monotonic()
             process.send_signal(number)
             (tmp_path / "sent").touch()

@@ -15,6 +15,7 @@ import pytest
 from rl_training.errors import CheckpointError
 from rl_training.storage import checkpoint_format, durable_files
 from rl_training.storage.checkpoints import checkpoint_path, load_checkpoint, save_checkpoint
+from waiting import DEADLINE_SECONDS
 
 SOURCE = Path(durable_files.__file__).parent
 
@@ -67,5 +68,5 @@ def run_python(code: str, *arguments: object, **environment: str) -> subprocess.
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_SECONDS,
     )

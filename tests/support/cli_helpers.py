@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 from rl_training.cli import main
 from rl_training.experiment.registry import get_config_class, get_spec
+from waiting import DEADLINE_SECONDS, wait_until
 
 SMALL_SETTINGS = {
     "num_steps": 32,
@@ -64,12 +64,13 @@ def start_process(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment, **options)
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = DEADLINE_SECONDS) -> None:
+    """Wait until `condition` holds, as long as the process runs."""
+
+    def check() -> None:
         assert process.poll() is None, f"the process ended too soon: {process.communicate()}"
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.02)
+
+    wait_until(condition, seconds, check)
 
 
 def tiny_config(algorithm: str, **changes: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A layer between the library and the disk that sees every change below a folder and can make it fail.
 
-While the layer is active, it replaces Python's file functions, so the tests run the real code. Writes of C libraries
-would be missed; rl_training has none.
+While the layer is active, it replaces Python's file functions, so the tests run the real code. Changes by C libraries
+would be missed; rl_training makes one, the exchange of two names, which is replaced too.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from rl_training.storage import checkpoint_format
+
 
 class Operation(NamedTuple):
-    """A change on the disk. `kind` is create, write, truncate, fsync, mkdir, rename, unlink or rmtree."""
+    """A change on the disk. `kind` is create, write, truncate, fsync, mkdir, rename, exchange, unlink or rmtree."""
 
     kind: str
     path: Path
-    data: Any = None  # the written bytes, the new name or the new length
+    data: Any = None  # the written bytes, the new name, the other name or the new length
 
 
 class DiskLayer:
@@ -92,6 +94,13 @@ class DiskLayer:
                 self.tell("fsync", self._descriptors[descriptor])
             system["fsync"](descriptor)
 
+        exchange_names = checkpoint_format.exchange
+
+        def exchange(first: Path, second: Path) -> bool:
+            self.tell("exchange", first, Path(os.path.abspath(second)))
+            return exchange_names(first, second)
+
+        self._patches.setattr(checkpoint_format, "exchange", exchange)
         replacements = {"mkdir": mkdir, "unlink": unlink, "fsync": fsync, "open": open_descriptor, "close": close}
         replacements |= {"rename": move("rename"), "replace": move("replace")}
         for name, function in replacements.items():

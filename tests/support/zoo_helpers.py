@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from rl_training.analysis.curves import Curve
 from rl_training.config.loading import save_config
-from rl_training.zoo.curves import Curve
 from rl_training.zoo.manifest import Entry, Manifest, Row, load_manifest
 from rl_training.zoo.runs import Job
 
@@ -123,12 +123,14 @@ def curve(steps: list[float], returns: list[float]) -> Curve:
     return Curve(np.array(steps, float), np.array(returns, float), np.array(steps, float) / 1000)
 
 
-def store_run(entry: Entry, seed: int, folder: Path, evaluations: dict[int, float], **changes: Any) -> Job:
-    """The files of a run that was stopped or is still running."""
+def store_run(
+    entry: Entry, seed: int, folder: Path, evaluations: dict[int, float], status: str = "interrupted", **changes: Any
+) -> Job:
+    """The files of a run without its checkpoints."""
     job = Job(entry, seed, str(folder))
     job.run_dir.mkdir(parents=True)
     save_config(job.config.model_copy(update=changes), job.run_dir / "config.yaml")
-    (job.run_dir / "run.json").write_text(json.dumps({"status": "interrupted", "env_steps": max(evaluations)}))
+    (job.run_dir / "run.json").write_text(json.dumps({"status": status, "env_steps": max(evaluations)}))
     lines = [
         {"kind": "eval", "env_steps": step, "eval_mean_return": value, "eval_seed": 1}
         for step, value in evaluations.items()
