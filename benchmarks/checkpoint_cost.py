@@ -15,6 +15,8 @@ from rl_training.runtime import session, workflows
 
 # Env steps, for two or three checkpoints. These are the fastest presets, where a checkpoint matters most.
 CADENCES = {"ppo/cartpole": 60_000, "a2c/cartpole": 200_000, "dqn/cartpole": 20_000, "sac/pendulum": 10_000}
+# The same at the default interval, `checkpoint_every: auto`.
+DEFAULT_CADENCES = {"ppo/cartpole": 110_000, "a2c/cartpole": 220_000, "dqn/cartpole": 41_000}
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,8 @@ class Cost:
         return statistics.median(self.seconds)
 
 
-def saving_cost(preset: str, steps: int | None = None) -> Cost:
-    """Train `steps` env steps of a preset without evaluations, and time its saves."""
+def saving_cost(preset: str, steps: int | None = None, *, auto: bool = False) -> Cost:
+    """Train `steps` env steps of a preset without evaluations, and time its saves. `auto`: at the default interval."""
     waited: list[float] = []
     plain: Callable[..., None] = session.Session._save
     started = 0.0
@@ -52,26 +54,27 @@ def saving_cost(preset: str, steps: int | None = None) -> Cost:
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(session.Session, "_save", timed):
         changes = {
             "output_dir": folder,
-            "total_timesteps": steps or CADENCES[preset],
+            "total_timesteps": steps or (DEFAULT_CADENCES if auto else CADENCES)[preset],
             "eval_every": 0,
             "eval_episodes": 1,
+            **({"checkpoint_every": "auto"} if auto else {}),
         }
-        config = load_config(preset, changes)
-        workflows.train(config, callback=keep_time, show=False)
+        result = workflows.train(load_config(preset, changes), callback=keep_time, show=False)
     assert waited, f"{preset}: no checkpoint within {changes['total_timesteps']} steps"
-    return Cost(config.checkpoint_every, waited, sum(waited) / (ended - started))
+    return Cost(int(result.agent.config.checkpoint_every), waited, sum(waited) / (ended - started))
 
 
 def saving(names: list[str], seconds: float) -> list[str]:
     lines = [
         "## Cost of checkpoints",
         "",
-        "Time that training waits for checkpoints, at the cadence of each preset.",
+        "Time that training waits for checkpoints, at the cadence of each preset and at the default one (`auto`).",
         "",
     ]
     lines += ["| preset | checkpoint every | milliseconds each | share of time | bar |"]
     lines += ["| --- | --- | --- | --- | --- |"]
-    for preset in CADENCES:
-        cost = saving_cost(preset)
-        lines.append(f"| {preset} | {cost.every:,} steps | {1000 * cost.median:.0f} | {100 * cost.share:.2f} % | 2 % |")
+    for preset, auto in [*((name, False) for name in CADENCES), *((name, True) for name in DEFAULT_CADENCES)]:
+        cost = saving_cost(preset, auto=auto)
+        every = f"{cost.every:,} steps{', auto' if auto else ''}"
+        lines.append(f"| {preset} | {every} | {1000 * cost.median:.0f} | {100 * cost.share:.2f} % | 2 % |")
     return lines

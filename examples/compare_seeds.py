@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from rl_training import ExperimentManager
-from rl_training.zoo.statistics import bootstrap_interval, interquartile_mean
+from rl_training.analysis.statistics import bootstrap_interval, interquartile_mean
 
 
 def main(total_timesteps: int = 10_000, seeds: tuple[int, ...] = (0, 1, 2)) -> None:

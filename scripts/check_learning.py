@@ -17,8 +17,8 @@ import sys
 from pathlib import Path
 
 from rl_training.errors import EXIT_RESUMABLE, ConfigError, RLTrainingError
-from rl_training.zoo.display import JobsDisplay
-from rl_training.zoo.launcher import launch
+from rl_training.experiment.jobs_display import JobsDisplay
+from rl_training.experiment.launcher import launch
 from rl_training.zoo.manifest import Manifest, list_manifests, load_manifest
 from rl_training.zoo.report import RESULTS_FOLDER, write_report
 from rl_training.zoo.results import gather

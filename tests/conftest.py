@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from pathlib import Path
 
 # Set before torch or pygame is imported anywhere: both read these once, at import. Several xdist workers
@@ -19,6 +20,12 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("reproducible", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("reproducible")
+
+
+for number in (signal.SIGINT, signal.SIGHUP):
+    # A suite that runs in the background or under nohup inherits ignored signals, and so would the commands it tests.
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ import yaml
 from house import LAYERS, MODULES, PACKAGE, ROOT, imported_modules, longest_prefix, tree
 from rl_training.config.algorithm_table import ALGORITHMS, get_config_class
 from rl_training.config.train_config import ModelConfig, TrainConfig
+from waiting import DEADLINE_SECONDS
 
 MAX_LINES = 400
 
@@ -61,7 +62,7 @@ def test_rooms_have_no_cycle() -> None:
 def test_drills_can_be_collected() -> None:
     """They run rarely, so a renamed module would go unnoticed."""
     command = [sys.executable, "-m", "pytest", "drills", "--collect-only", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
     assert done.returncode == 0, done.stdout[-2000:]
 
 
@@ -86,7 +87,7 @@ def test_light_modules_import_neither_torch_nor_gymnasium() -> None:
         "    heavy = {'torch', 'gymnasium'} & set(sys.modules)\n"
         "    assert not heavy, f'{name} imports {heavy}'\n"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_SECONDS)
     assert result.returncode == 0, result.stderr
 
 

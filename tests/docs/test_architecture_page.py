@@ -16,7 +16,7 @@ def test_every_file_that_the_page_names_exists() -> None:
     named = {path for path in re.findall(r"`((?:[\w./-]+/)?[\w-]+\.py)`", PAGE) if "<" not in path}
     assert len(named) > 20
     missing = [path for path in sorted(named) if not (PACKAGE / path).exists() and not (ROOT / path).exists()]
-    # `runs.py`, `launcher.py` and `results.py` are named as files of zoo/.
+    # `runs.py` and `results.py` are named as files of zoo/.
     assert [path for path in missing if not (PACKAGE / "zoo" / path).exists()] == []
 
 
@@ -44,7 +44,7 @@ def test_the_answer_leads_to_the_code(question: str, path: str, holds: set[str])
 
 
 def test_every_command_has_its_own_module() -> None:
-    app = (PACKAGE / "cli.py").read_text(encoding="utf-8")
+    app = (PACKAGE / "command_line" / "app.py").read_text(encoding="utf-8")
     for command in ("train", "resume", "eval", "play", "predict", "inspect", "check", "reproduce", "list", "zoo"):
         assert (PACKAGE / "command_line" / f"{command}.py").is_file()
         assert f"rl_training.command_line.{command}" in app

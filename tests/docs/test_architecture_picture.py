@@ -62,5 +62,5 @@ def test_imports_are_those_of_the_source(script: dict[str, Any]) -> None:
     assert {"rl_training.algorithms.common", "rl_training.config", "rl_training.envs"} <= set(
         imports["rl_training.runtime"]
     )
-    assert imports["rl_training.telemetry"] == []
+    assert imports["rl_training.storage"] == [] and imports["rl_training.telemetry"] == ["rl_training.storage"]
     assert all(LAYERS[target] > 0 for targets in imports.values() for target in targets)

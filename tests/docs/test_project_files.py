@@ -214,7 +214,7 @@ def test_limits_in_the_security_policy_are_those_of_the_code() -> None:
         f"and {tensor_files.MAX_TENSORS:,} tensors"
     )
     assert limits in text
-    assert f"over {yaml_text.LARGEST_FILE // 1_000_000} MB and nesting over {yaml_text.DEEPEST_NESTING} levels" in text
+    assert f"over {yaml_text.LARGEST_FILE // 1024} KB and nesting over {yaml_text.DEEPEST_NESTING} levels" in text
 
 
 # --- changelog --------------------------------------------------------------------------------------------------------
@@ -231,3 +231,18 @@ def test_changelog_has_the_keep_a_changelog_form() -> None:
         assert found and set(found) <= set(kinds) and len(set(found)) == len(found)
     if ".dev" in __version__:
         assert __version__.split(".dev")[0] in text.split("## [Unreleased]")[1].split("\n## ")[0]
+
+
+def test_the_lock_file_has_a_hash_for_every_package_at_the_pinned_version() -> None:
+    """`make lock` writes it. A version that `constraints.txt` pins must be the version in the lock file."""
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    blocks = re.findall(r"^([A-Za-z0-9._-]+)==(\S+)(.*(?:\n {4}.*)*)", lock, re.MULTILINE)
+    locked: dict[str, set[str]] = {}
+    for name, version, rest in blocks:
+        locked.setdefault(name, set()).add(version)
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", rest), name
+    assert "http" not in lock, "hashes make the registry irrelevant, so it is not named"
+    assert {"torch", "gymnasium", "numpy", "safetensors", "pyyaml", "pydantic", "typer", "rich"} <= set(locked)
+    pins = re.findall(r"^([A-Za-z0-9._-]+)==([^;\s]+)", (ROOT / "constraints.txt").read_text("utf-8"), re.MULTILINE)
+    pinned = {(name, version) for name, version in pins if name in locked}
+    assert pinned <= {(name, version) for name, versions in locked.items() for version in versions}

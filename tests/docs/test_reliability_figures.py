@@ -40,8 +40,8 @@ def test_a_figure_that_breaks_its_bound_fails_its_drill(value: float, bound: str
 
 
 def test_unknown_items_and_bounds_are_refused() -> None:
-    with pytest.raises(ValueError, match="item: 14"):
-        record_figure(14, "x", 1, "= 1")
+    with pytest.raises(ValueError, match="item: 99"):
+        record_figure(99, "x", 1, "= 1")
     with pytest.raises(ValueError, match="bound: 'about 3'"):
         record_figure(1, "x", 1, "about 3")
 
@@ -57,20 +57,24 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_part_of_the_drills_renews_its_rows_and_all_of_them_drop_what_is_gone(session: Path, tmp_path: Path) -> None:
     published, document = tmp_path / "figures.json", tmp_path / "document.md"
     document.write_text(f"Text.\n\n{figures.BEGIN}\nold\n{figures.END}\n\nMore.\n")
-    old = [Figure(1, "kills", 25, ">= 25", "2026-01-01"), Figure(9, "pairs", 50, ">= 50", "2026-01-01")]
+    old = [
+        Figure(1, "kills", 25, ">= 25", "2026-01-01"),
+        Figure(9, "pairs", 50, ">= 50", "2026-01-01"),
+        Figure(figures.SOAK, "growth", 0, "= 0", "2026-01-01"),
+    ]
     published.write_text(json.dumps([vars(figure) for figure in old]))
     record_figure(9, "pairs", 60, ">= 50")
 
-    publish(session, whole=False, published=published, document=document)
-    assert [(row.item, row.value) for row in read_figures(published)] == [(1, 25), (9, 60)]
+    publish(session, published=published, document=document)
+    assert [(row.item, row.value) for row in read_figures(published)] == [(1, 25), (9, 60), (figures.SOAK, 0)]
     text = document.read_text()
     assert text.startswith("Text.\n\n") and text.endswith("\n\nMore.\n") and "old" not in text
     assert "| 9 | Run directories | pairs | 60 | >= 50 |" in text
-    publish(session, whole=False, published=published, document=document)
+    publish(session, published=published, document=document)
     assert document.read_text() == text
 
-    publish(session, whole=True, published=published, document=document)
-    assert [row.item for row in read_figures(published)] == [9]
+    publish(session, replaces={1, 9}, published=published, document=document)
+    assert [row.item for row in read_figures(published)] == [9, figures.SOAK]
 
 
 def test_the_document_shows_the_published_figures_and_all_keep_their_bounds() -> None:

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from rl_training import load_config
-from rl_training.cli import app
+from rl_training.command_line.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 # The README's own program is run by tests/test_reference_script.py.
