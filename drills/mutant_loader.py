@@ -68,7 +68,7 @@ slowest = 0.0
 def attempt(action: Any) -> tuple[Any, str | None]:
     """The result, or the message of the refusal. Any other exception fails the drill."""
     global slowest
-    started = time.perf_counter()
+    started = time.process_time()
     try:
         return action(), None
     except RLTrainingError as error:
@@ -76,7 +76,7 @@ def attempt(action: Any) -> tuple[Any, str | None]:
         assert text.isprintable() and len(text) < 2500, f"not one clean line: {text!r}"
         return None, text
     finally:
-        slowest = max(slowest, time.perf_counter() - started)
+        slowest = max(slowest, time.process_time() - started)
 
 
 def load_in_every_way(run: Path, newest: Path, with_resume: bool) -> bool:

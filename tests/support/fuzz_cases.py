@@ -85,7 +85,8 @@ def _run_directory(dice: Dice, tree: Path) -> Made:
         mutations.append(_mutation(dice, tree, file))
     if name == "list runs" and dice.random() < 0.3:
         mutations.insert(0, SetValue(f"{run}/run.json", ("status",), "running"))  # then the lock is read
-    return mutations, [*command_line(dice, name, 0.05, TARGET=run), *_more_steps(dice, name)]
+    target = dict.fromkeys(("TARGET", "RUN", "RUN...", "[RUN]...", "GROUP"), run)
+    return mutations, [*command_line(dice, name, 0.05, **target), *_more_steps(dice, name)]
 
 
 # The files of a run that a command reads or writes.
@@ -94,6 +95,9 @@ READ_BY = {
     "inspect": ["checkpoints", "replay", ""],
     "eval": ["checkpoints", "run.json", ""],
     "predict": ["checkpoints", "config.yaml", ""],
+    **{name: ["metrics.jsonl", "run.json", "config.yaml", ""] for name in ("plot", "compare", "diff")},
+    "watch": ["metrics.jsonl", "run.json", "lock", ""],
+    "tensorboard": ["metrics.jsonl", "metrics.jsonl", ""],
     "play": ["play.gif", ".play.partial.gif", "checkpoints", ""],
     "resume": [
         "run.json",

@@ -22,6 +22,7 @@ TRAINING = ("train", "resume", "check")
 TARGETS = (PPO, DQN, CRASHED, "ppo", "latest", "best", f"{PPO}/checkpoints/step-000000000064", "runs/none")
 SOUND: dict[str, tuple[str, ...]] = {
     "TARGET": TARGETS,
+    **dict.fromkeys(("RUN", "RUN...", "[RUN]...", "GROUP"), (*TARGETS[:5], "runs")),
     "CONFIG": (CONFIG, "ppo/cartpole", "dqn/cartpole"),
     "PRESET": (PRESET,),
     "MANIFEST": (MANIFEST, "classic"),
@@ -35,10 +36,14 @@ SOUND: dict[str, tuple[str, ...]] = {
     "--episodes": ("1", "2"),
     "--fps": ("10", "60"),
     "--gif": ("new.gif", f"{PPO}/play.gif"),
+    "--by": ("seed", "gamma"),
     "--jobs": ("1",),
+    "--logdir": ("written",),
+    "--metric": ("mean_return", "loss", "eval_mean_return"),
     "--mp4": ("new.mp4",),
     "--obs": OBSERVATIONS[:2],
     "--only": ("calm", "ppo"),
+    "--output": ("new.png", "new.html", "new.svg"),
     "--results": (RESULTS,),
     "--seed": ("0", "7"),
     "--seconds": ("0.05", "0.1"),
@@ -56,6 +61,8 @@ ALWAYS = {
     "zoo bands": ["--output-dir", ZOO_RUNS, "--seeds", "3", "--write", "written"],
     "eval": ["--episodes", "1"],
     "doctor": ["--seconds", "0.05"],
+    "tensorboard": ["--logdir", "written", "--no-serve"],
+    "plot": ["--output", "new.png"],
 }
 # A large number here is a request for honest work, and one call in a case is enough.
 SMALL_ONLY = (

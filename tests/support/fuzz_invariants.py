@@ -15,11 +15,13 @@ from rl_training import errors
 MOST_SECONDS, MOST_SECONDS_WITH_ENVS = 2.0, 12.0  # of processor time
 MOST_MEGABYTES = 200.0
 MOST_LINES, MOST_CHARACTERS = 3, 4_000
-MAY_EXIT_WITH_1 = ("check", "doctor", "zoo run")
+MAY_EXIT_WITH_1 = ("check", "diff", "doctor", "zoo run")
+ANSWERS_WITH_1 = ("diff",)  # its answer is on stdout
 SAVED_BY_CTRL_C = ("train", "resume")
 PROGRESS = "wrote "  # a line for each file of a report
 ERRORS = range(1, 6)  # exit codes with a line that explains them
 EXPLAINED = ("error: ", "warning: the run is trained and saved, but its last evaluation failed: ")
+NAMES_OUTPUT = ("--write", "--gif", "--mp4", "--logdir", "--output")
 BIDIRECTIONAL = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -91,7 +93,8 @@ def _printed(case: Case, outcome: Outcome, name: str) -> list[str]:
             problems.append(f"{len(lines)} lines on stderr")
         elif len(outcome.err) > MOST_CHARACTERS:
             problems.append(f"{len(outcome.err)} characters on stderr")
-        silent = outcome.code == errors.EXIT_INTERRUPTED or case.stdout == "pipe nobody reads"
+        answered = name in ANSWERS_WITH_1 and outcome.code == errors.RLTrainingError.exit_code
+        silent = answered or outcome.code == errors.EXIT_INTERRUPTED or case.stdout == "pipe nobody reads"
         if not lines and not silent:
             problems.append(f"exit code {outcome.code} without a word")
         elif lines and outcome.code in ERRORS and not any(line.startswith(EXPLAINED) for line in lines):
@@ -107,7 +110,7 @@ def may_change(case: Case, name: str) -> list[str]:
     """What a command may change, below the working directory: its run, and what its options name."""
     allowed = {"train": ["runs/"], "resume": ["runs/"], "play": ["runs/"], "check": ["runs/"]}.get(name, [])
     pairs = list(zip(case.arguments, case.arguments[1:], strict=False))
-    allowed += [value for option, value in pairs if option in ("--write", "--gif", "--mp4") and value.strip()]
+    allowed += [value for option, value in pairs if option in NAMES_OUTPUT and value.strip()]
     if name in TRAINING:
         allowed += [value for option, value in pairs if option == "--output-dir" and value.strip()]
     return allowed
