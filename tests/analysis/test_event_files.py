@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -131,3 +133,22 @@ def test_without_the_extra_the_message_says_how_to_install_it(tmp_path: Path, mo
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     outcome = call("tensorboard", "--output-dir", tmp_path)
     assert outcome.code == 2 and outcome.err.count("\n") == 1 and "extra `tensorboard`" in outcome.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_server_and_removes_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    ended: list[str] = []
+    server = FakeServer([lambda: os.kill(os.getpid(), number), lambda: None])
+    monkeypatch.setattr(server, "terminate", lambda: ended.append("terminated"))
+    monkeypatch.setattr(event_files.subprocess, "Popen", server)
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            serve_events([store(tmp_path, {1: 1.0})], sleep=lambda seconds: None)
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+    assert ended == ["terminated"]
+    assert not Path(server.command[server.command.index("--logdir") + 1]).exists()

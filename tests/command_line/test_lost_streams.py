@@ -12,6 +12,7 @@ import pytest
 
 from cli_helpers import Trainer, call, make_trainer, tiny_config, write_config
 from rl_training.command_line.common import observations
+from stored_runs import store
 
 COMMAND = f"{sys.executable} -m rl_training"
 FULL = [">/dev/full"] if Path("/dev/full").exists() else []
@@ -134,3 +135,11 @@ def test_stdin_that_is_not_an_observation(trained: Trainer, monkeypatch: pytest.
     monkeypatch.setattr(observations, "LONGEST_INPUT", 2**20)
     outcome = call("predict", "latest", "--output-dir", runs, stdin="1" * (2**20 + 1))
     assert outcome.code == 2 and outcome.err == "error: stdin: more than 1 MB, pass fewer observations at once\n"
+
+
+@pytest.mark.parametrize("redirection", [">&-", *FULL])
+def test_a_difference_that_cannot_be_shown_is_told(redirection: str, tmp_path: Path) -> None:
+    first, second = store(tmp_path, {1: 1.0}, name="first"), store(tmp_path, {1: 1.0}, name="second", seed=1)
+    done = shell(f"{COMMAND} diff {first} {second} {redirection}", tmp_path)
+    (line,) = error_lines(done)
+    assert line.startswith("error: stdout: cannot be written (") and done.returncode == 1

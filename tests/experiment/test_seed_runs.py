@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -107,3 +108,22 @@ def test_jobs_need_distinct_seeds_and_no_objects_of_this_process(tmp_path: Path)
     with pytest.raises(ConfigError, match="jobs"):
         experiments.run("ppo/cartpole", seeds=[0, 1], jobs=0)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "hard link", "pipe"])
+def test_a_log_that_leads_elsewhere_is_refused_before_a_process_starts(tmp_path: Path, kind: str) -> None:
+    victim, runs = tmp_path / "victim", tmp_path / "runs"
+    runs.mkdir()
+    if kind != "dangling link":
+        victim.write_text("mine")
+        os.utime(victim, (1e9, 1e9))
+    if kind == "hard link":
+        os.link(victim, runs / "train.log")
+    elif kind == "pipe":
+        os.mkfifo(runs / "train.log")
+    else:
+        (runs / "train.log").symlink_to(victim)
+    outcome = call("train", "ppo/cartpole", "--seeds", "0,1", "--jobs", "2", "--output-dir", runs, "--quiet")
+    assert outcome.code == 2 and len(outcome.err.splitlines()) == 1 and "train.log" in outcome.err
+    assert victim.stat().st_mtime == 1e9 if kind != "dangling link" else not victim.exists()
+    assert [path.name for path in runs.iterdir()] == ["train.log"]

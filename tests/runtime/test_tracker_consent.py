@@ -184,3 +184,13 @@ def test_without_a_home_there_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     monkeypatch.setenv("LOCALAPPDATA", "relative")
     assert secret_path() is None and proof_for("mine") == {}
+
+
+@pytest.mark.parametrize("proof", ["\ud800:\udfff", "\udfff", ":", "", "a" * 10_000, 3, None, ["a:b"]])
+def test_a_proof_of_any_content_is_not_ones_own(become: Become, proof: Any) -> None:
+    assert proof_for("mine")
+    assert not is_own({PROOF_FIELD: proof}, "mine") and not is_own({PROOF_FIELD: proof}, "\ud800")
+
+
+def test_a_project_of_half_a_character_is_signed(become: Become) -> None:
+    assert is_own(proof_for("\ud800"), "\ud800") and not is_own(proof_for("\ud800"), "\ud801")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -25,6 +26,7 @@ from rl_training.storage.checkpoints import (
     verify_checkpoint,
     write_segment,
 )
+from rl_training.storage.tensor_files import read_header
 
 
 @pytest.mark.parametrize("name", ["manifest.json", *checkpoint_format.FILES])
@@ -54,6 +56,43 @@ def test_a_damaged_file_is_named_and_the_loader_falls_back(tmp_path: Path, name:
     assert fallback.env_steps == 10
     assert len(fallback.skipped) == 1 and str(newest) in fallback.skipped[0]
     assert "use another checkpoint" not in fallback.skipped[0], "another one is used already"
+
+
+@pytest.mark.parametrize("name", ["manifest.json", *checkpoint_format.FILES])
+def test_a_file_that_cannot_be_read_is_named_and_the_loader_falls_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    good, bad = save(tmp_path, 10), save(tmp_path, 20)
+    fail_to_read(monkeypatch, bad / name)
+    checkpoint = latest_checkpoint(tmp_path)
+    assert checkpoint.path == good
+    assert checkpoint.skipped == [f"{bad / name}: cannot be read (Input/output error)"]
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        load_checkpoint(bad)
+
+
+def test_a_tensor_header_that_cannot_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(tmp_path, 10) / checkpoint_format.FILES[2]
+    fail_to_read(monkeypatch, path)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read_header(path)
+
+
+def fail_to_read(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    """A bad sector, or a file of another user: it has a size, but opening it fails."""
+    real_open, real_read = open, Path.read_bytes
+
+    def opening(file: Any, *arguments: Any, **options: Any) -> Any:
+        if str(file) == str(path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return real_open(file, *arguments, **options)
+
+    def reading(file: Path) -> bytes:
+        with opening(file, "rb"):
+            return real_read(file)
+
+    monkeypatch.setattr("builtins.open", opening)
+    monkeypatch.setattr(Path, "read_bytes", reading)
 
 
 def test_every_single_bit_of_a_manifest_matters(tmp_path: Path) -> None:

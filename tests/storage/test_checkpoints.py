@@ -212,6 +212,22 @@ def test_temporary_files_of_a_living_writer_stay(tmp_path: Path) -> None:
     assert living.exists() and foreign.exists() and not dead.exists()
 
 
+def test_temporary_files_with_the_number_of_this_process_are_those_of_a_dead_one(tmp_path: Path) -> None:
+    """In a container every run may be process 1."""
+    leftover = save(tmp_path, 10).parent / f".tmp-step-000000000020-{os.getpid()}-0123abcd"
+    leftover.mkdir()
+    save(tmp_path, 30)
+    assert not leftover.exists()
+
+
+def test_a_link_among_the_checkpoints_is_not_one_of_them(tmp_path: Path) -> None:
+    newest = save(tmp_path / "elsewhere", 20)
+    checkpoint = save(tmp_path / "run", 10)
+    (checkpoint.parent / newest.name).symlink_to(newest)
+    assert list_checkpoints(tmp_path / "run") == [checkpoint]
+    assert latest_checkpoint(tmp_path / "run").path == checkpoint
+
+
 def test_retention_keeps_the_newest_good_ones_and_the_newest_best(tmp_path: Path) -> None:
     steps = [save(tmp_path, step) for step in (10, 20, 30, 40)]
     bests = [save(tmp_path, step, kind="agent") for step in (10, 30)]

@@ -13,7 +13,7 @@ import pytest
 
 from house import MODULES, PACKAGE, tree
 from rl_training.errors import CheckpointError
-from rl_training.playback.player import record_episode
+from rl_training.runtime.episode_video import record_episode
 from rl_training.runtime.workflows import agent_of, resume, train
 from rl_training.storage import real_files
 from rl_training.storage.durable_files import make_own_directory

@@ -154,3 +154,60 @@ def test_where_names_cannot_be_swapped_a_killed_replacement_is_undone(
     export(path, 3)
     assert load_checkpoint(path).state == {"n": 3}
     assert os.listdir(tmp_path) == ["agent"]
+
+
+def test_files_that_appear_at_the_last_moment_are_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = export(tmp_path / "agent", 1)
+
+    def exchange_late(first: Path, second: Path) -> bool:
+        (path / "notes.txt").write_text("after the last check")
+        return exchange(first, second)
+
+    monkeypatch.setattr(checkpoint_format, "exchange", exchange_late)
+    export(path, 2)
+    assert load_checkpoint(path).state == {"n": 2} and not (path / "notes.txt").exists()
+    assert (tmp_path / "agent-replaced" / "notes.txt").read_text() == "after the last check"
+
+
+FOREIGN = ["tmp-agents-2024-20241118", "tmp-agent-2024-backup01", "tmp-agent-old-2024-deadbeef", "old-agent-1-deadbeef"]
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_only_the_leftovers_of_this_agent_are_removed_next_to_it(tmp_path: Path, name: str) -> None:
+    foreign, ours = tmp_path / f".{name}", tmp_path / f".tmp-agent-{2**31 - 1}-0123abcd"
+    for folder in (foreign, ours):
+        folder.mkdir()
+        (folder / "precious.txt").write_text("mine")
+    export(tmp_path / "agent", 1)
+    assert (foreign / "precious.txt").exists() and not ours.exists()
+
+
+def test_a_name_below_a_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="Not a directory"):
+        export(tmp_path / "file" / "agent", 1)
+
+
+def test_where_names_cannot_be_swapped_a_failed_rename_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = export(tmp_path / "agent", 1)
+    real = os.rename
+
+    def fail_for_the_new_one(source: Path, target: Path) -> None:
+        if Path(target) == path and ".tmp-" in Path(source).name:
+            raise OSError(28, "No space left on device")
+        real(source, target)
+
+    monkeypatch.setattr(checkpoint_format, "exchange", lambda first, second: False)
+    monkeypatch.setattr(os, "rename", fail_for_the_new_one)
+    with pytest.raises(CheckpointError, match="No space"):
+        export(path, 2)
+    assert load_checkpoint(path).state == {"n": 1} and os.listdir(tmp_path) == ["agent"]
+
+
+def test_only_a_valid_checkpoint_is_restored_after_a_killed_replacement(tmp_path: Path) -> None:
+    trash = tmp_path / f".trash-agent-{2**31 - 1}-0123abcd"
+    damaged(trash)
+    export(tmp_path / "agent", 2)
+    assert load_checkpoint(tmp_path / "agent").state == {"n": 2} and os.listdir(tmp_path) == ["agent"]

@@ -17,7 +17,7 @@ from checkpoint_helpers import save
 from cli_helpers import call, tiny_config, write_config
 from rl_training.errors import CheckpointError
 from rl_training.experiment.manager import ExperimentManager
-from rl_training.storage import run_directory
+from rl_training.storage import run_directory, run_lock
 from rl_training.storage.checkpoints import resolve_checkpoint
 from rl_training.storage.run_directory import create_run_directory, list_runs, open_run_directory, run_status
 from rl_training.storage.run_file import MOST_RUNS
@@ -197,3 +197,21 @@ def test_an_output_dir_that_cannot_be_read_is_one_line(tmp_path: Path, unreadabl
         list_runs(tmp_path / "runs")
     listed = call("list", "runs", "--output-dir", tmp_path / "runs")
     assert listed.code == 5 and len(listed.err.splitlines()) == 1
+
+
+def test_texts_of_a_run_file_are_clean_before_anyone_sees_them(tmp_path: Path) -> None:
+    run = create_run_directory(tmp_path, "run", algorithm="ppo", env="CartPole-v1").path
+    for field in ("algorithm", "env"):
+        write_field(run, field, '"a\\u001b[2Jb"')
+    assert {open_run_directory(run).read_info()[field] for field in ("algorithm", "env")} == {"a[2Jb"}
+
+
+def test_a_released_lock_is_free_although_another_process_has_a_copy_of_its_descriptor(tmp_path: Path) -> None:
+    run = create_run_directory(tmp_path, "run").path
+    descriptor = run_lock.acquire(run)
+    copy = os.dup(descriptor)  # as in a child that a C library has started
+    try:
+        run_lock.release(descriptor)
+        assert not run_lock.is_locked(run)
+    finally:
+        os.close(copy)

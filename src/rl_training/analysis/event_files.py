@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from rl_training.analysis.run_group import StoredRun, select_runs
@@ -136,6 +139,25 @@ def _require_tensorboard() -> None:
         raise ConfigError(f"tensorboard is not installed: {install_hint('tensorboard')}")
 
 
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and a closed terminal end this block as Ctrl-C does: the server must not outlive it."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        # `nohup` ignores SIGHUP, and a program that calls this may have handlers of its own.
+        before = {each: signal.signal(each, stop) for each in numbers if signal.getsignal(each) is signal.SIG_DFL}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def serve_events(
     runs: Sequence[str | Path],
     *,
@@ -149,6 +171,7 @@ def serve_events(
     Without `logdir`, event files are in a temporary directory that is deleted at the end.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_ended_by_signals())
         if logdir is None:
             logdir = stack.enter_context(tempfile.TemporaryDirectory(prefix="rl_training-tensorboard-"))
         folders = _open_folders(runs, Path(logdir), output_dir, stack)

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from rl_training.errors import ConfigError, RLTrainingError
+from rl_training.program import call
 from rl_training.runtime.stop_signals import StopSignals
 from rl_training.storage.real_files import open_own_descriptor
 from rl_training.text import one_line, reason
@@ -107,14 +108,15 @@ def launch(jobs: Sequence[Job], workers: int, display: Display) -> Outcome:
     log = Path(waiting[0].output_dir) / waiting[0].log_name
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.touch()
+        os.close(open_log(log))
     except OSError as error:
         raise ConfigError(
-            f"--output-dir {log.parent}: cannot create runs there ({one_line(error.strerror)}); choose another one"
+            f"--output-dir {log.parent}: cannot create runs and {log.name} there ({one_line(error.strerror)}); choose "
+            "another one"
         ) from None
     pool = [_start_worker(log) for _ in range(min(workers, len(waiting)))]
     try:
-        with StopSignals(kept="`rl-training zoo run` continues each run from its last checkpoint") as signals:
+        with StopSignals(kept=f"`{call('zoo', 'run')}` continues each run from its last checkpoint") as signals:
             while any(worker.job for worker in pool) or (waiting and not signals.requested):
                 for place, worker in enumerate(pool):
                     if worker.job is None and waiting and not signals.requested:
@@ -206,10 +208,15 @@ def _shut_down(pool: list[Worker]) -> None:
             worker.process.terminate()
 
 
+def open_log(path: Path) -> int:
+    """A descriptor that appends to the log; an OSError if that would write elsewhere."""
+    return open_own_descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+
 def serve(pipe: Connection, log: str) -> None:
     """The main loop of a worker. Output of environments and libraries goes to the log, not to the display."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a training run installs its own handlers
-    descriptor = open_own_descriptor(Path(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    descriptor = open_log(Path(log))
     sys.stdout.flush()
     for stream in (1, 2):
         os.dup2(descriptor, stream)

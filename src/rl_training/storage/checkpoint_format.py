@@ -123,7 +123,7 @@ def save_checkpoint(
         make_directory(directory.parent)
         if replace:
             _restore_replaced(directory)
-        remove_leftovers(directory.parent, ("step-", "best-", directory.name))
+        remove_leftovers(directory.parent, directory.name, prefixes=("step-", "best-"))
         os.mkdir(temporary, DIRECTORY_MODE)
         crash_point("temporary-created")
         write_synced(temporary / FILES[0], encode_json(config, directory / FILES[0], indent=2))
@@ -196,7 +196,10 @@ def _replace(temporary: Path, directory: Path, kind: Kind) -> Path:
                 raise
         # The new name must be on the disk before the old content is removed.
         sync_directory(directory.parent)
-        remove_tree(trash)
+        if foreign_files(trash):  # put there since the check above
+            os.rename(trash, free_name(directory.with_name(f"{directory.name}-replaced")))
+        else:
+            remove_tree(trash)
     finally:
         release_temporary(trash)
     return directory
@@ -206,7 +209,7 @@ def _restore_replaced(directory: Path) -> None:
     """Undo a replacement that was killed between two renames, where names cannot be swapped in one step."""
     if os.path.lexists(directory):
         return
-    for moved in leftovers(directory.parent, (f"{directory.name}-",), ("trash",)):
+    for moved in leftovers(directory.parent, directory.name, purposes=("trash",)):
         if not verify_checkpoint(moved, segments="skip"):
             os.rename(moved, directory)
             return

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from rl_training.errors import CheckpointError
+from rl_training.program import call
 from rl_training.storage.checkpoint_format import (
     MANIFEST,
     SCHEMA,
@@ -143,7 +144,7 @@ def apply_retention(run_dir: str | Path, keep: int) -> list[Path]:
     unwanted = [path for path in unwanted if not foreign_files(path)]
     for path in unwanted:
         discard(path)
-    remove_leftovers(run_dir / "checkpoints", ("step-", "best-"))
+    remove_leftovers(run_dir / "checkpoints", prefixes=("step-", "best-"))
     try:
         manifests = [read_manifest(path) for path in list_checkpoints(run_dir)]
     except CheckpointError:
@@ -207,7 +208,7 @@ def resolve_checkpoint(
     close = difflib.get_close_matches(text, names, n=1)
     hint = f"; there are no runs in {output_dir}"
     if names:
-        hint = f"; did you mean {close[0]!r}?" if close else "; `rl-training list runs` shows the runs"
+        hint = f"; did you mean {close[0]!r}?" if close else f"; `{call('list', 'runs')}` shows the runs"
     raise CheckpointError(f"{one_line(text)}: no such checkpoint or run{hint}")
 
 

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
 import stat
 import threading
@@ -26,6 +27,7 @@ MAX_JSON_DEPTH = 100
 
 USE_ANOTHER = "; use another checkpoint"  # the advice at the end of a message about a damaged file
 CRASH_VARIABLE = "RL_TRAINING_CRASH_AT"
+_TEMPORARY = re.compile(r"\.(?P<purpose>[a-z]+)-(?P<name>.+)-(?P<process>[0-9]{1,20})-[0-9a-f]{8}", re.DOTALL)
 _live_temporaries: set[str] = set()
 _live_guard = threading.Lock()
 
@@ -118,23 +120,24 @@ def release_temporary(path: Path) -> None:
         _live_temporaries.discard(path.name)
 
 
-def remove_leftovers(directory: Path, prefixes: tuple[str, ...]) -> None:
-    """Remove the temporary files of dead writers; `prefixes` are the names that the library writes there."""
-    for entry in leftovers(directory, prefixes):
+def remove_leftovers(directory: Path, *names: str, prefixes: tuple[str, ...] = ()) -> None:
+    """Remove what dead writers of `names`, or of names that start with one of `prefixes`, have left in a directory."""
+    for entry in leftovers(directory, *names, prefixes=prefixes):
         remove_tree(entry)
 
 
 def leftovers(
-    directory: Path, prefixes: tuple[str, ...], purposes: tuple[str, ...] = ("tmp", "trash")
+    directory: Path, *names: str, prefixes: tuple[str, ...] = (), purposes: tuple[str, ...] = ("tmp", "trash")
 ) -> Iterator[Path]:
-    """The temporary files of dead writers."""
+    """The temporary files of dead writers. The name must fit exactly: the directory may be the user's own."""
     if not directory.is_dir():
         return
-    starts = tuple(f".{purpose}-{name}" for purpose in purposes for name in prefixes)
     for entry in list(directory.iterdir()):
-        parts = entry.name.rsplit("-", 2)
-        ours = len(parts) == 3 and parts[1].isdecimal() and len(parts[2]) == 8 and entry.name.startswith(starts)
-        if ours and not _writer_is_alive(entry.name, int(parts[1])):
+        match = _TEMPORARY.fullmatch(entry.name)
+        if match is None or match["purpose"] not in purposes:
+            continue
+        ours = match["name"] in names or match["name"].startswith(prefixes)
+        if ours and not _writer_is_alive(entry.name, int(match["process"])):
             yield entry
 
 
@@ -157,10 +160,11 @@ def _writer_is_alive(name: str, process: int) -> bool:
 
 def remove_tree(path: Path) -> None:
     """Remove a file or a directory without following links. What cannot be removed stays for the next attempt."""
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-    else:
-        shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        if path.is_symlink() or not path.is_dir():
+            path.unlink(missing_ok=True)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def discard(path: Path) -> None:
@@ -175,12 +179,15 @@ def discard(path: Path) -> None:
 
 
 def file_record(path: Path) -> dict[str, Any]:
-    """Size and SHA-256 of a regular file. Links, pipes and missing files are errors."""
+    """Size and SHA-256 of a regular file. Links, pipes, missing and unreadable files are errors."""
     size = regular_file_size(path)
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
+    try:
+        with open(path, "rb") as file:
+            while block := file.read(2**20):
+                digest.update(block)
+    except OSError as error:
+        raise unreadable(path, error) from None
     return {"size": size, "sha256": digest.hexdigest()}
 
 
@@ -191,11 +198,16 @@ def regular_file_size(path: Path) -> int:
     except FileNotFoundError:
         raise CheckpointError(f"{path}: the file is missing{USE_ANOTHER}") from None
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({one_line(error.strerror)})") from None
+        raise unreadable(path, error) from None
     if not stat.S_ISREG(status.st_mode):
         kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a regular file"
         raise CheckpointError(f"{path}: refused, it is {kind}")
     return status.st_size
+
+
+def unreadable(path: Path, error: OSError) -> CheckpointError:
+    """The error about a file that permissions or a failing disk keep from being read."""
+    return CheckpointError(f"{path}: cannot be read ({one_line(error.strerror or error)})")
 
 
 def check_file(path: Path, size: int, sha256: str | None) -> None:
@@ -237,7 +249,9 @@ def read_json(path: Path) -> Any:
         value = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
     except RecursionError:
         raise CheckpointError(f"{path}: refused, JSON nested deeper than {MAX_JSON_DEPTH} levels") from None
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except ValueError as error:
         raise CheckpointError(f"{path}: not valid JSON ({one_line(error)})") from None
     level: list[Any] = [value]
     for _ in range(MAX_JSON_DEPTH + 1):

@@ -67,7 +67,7 @@ def write_segment(directory: str | Path, start: int, stop: int, arrays: Mapping[
     temporary = temporary_sibling(directory / "segment")
     try:
         make_directory(directory)
-        remove_leftovers(directory, ("segment",))
+        remove_leftovers(directory, "segment")
         write_arrays(temporary, arrays)
         record = file_record(temporary)
         crash_point("segment-written")
@@ -110,4 +110,4 @@ def remove_unused_segments(directory: Path, used: Iterable[SegmentRef]) -> None:
     for path in list(directory.iterdir()):
         if SEGMENT_NAME.fullmatch(path.name) and path.name not in names:
             path.unlink(missing_ok=True)
-    remove_leftovers(directory, ("segment",))
+    remove_leftovers(directory, "segment")

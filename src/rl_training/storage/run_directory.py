@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.errors import CheckpointError, ConfigError
+from rl_training.program import call
 from rl_training.storage import run_lock
 from rl_training.storage.durable_files import (
     atomic_write_text,
@@ -46,8 +47,8 @@ __all__ = [
 
 # Whatever a run appends to, or creates files in. Everything else is replaced by renaming, which follows no link.
 _APPENDED = (LOCK_FILE, "metrics.jsonl")
-_FOLDERS = ("checkpoints", "replay", "crash", "tensorboard", "wandb")
-_REPLACED = (RUN_FILE, "config.yaml", "metrics.csv")
+_FOLDERS = ("checkpoints", "replay", "crash", "videos", "tensorboard", "wandb")
+_REPLACED = (RUN_FILE, "config.yaml", "metrics.csv", "findings.jsonl")
 
 
 @dataclass
@@ -137,7 +138,7 @@ class RunDirectory:
             with contextlib.suppress(OSError):  # Windows cannot open a directory, nor rename one with an open file
                 memory.folder = run_lock.hold(os.open(self.path, os.O_RDONLY))
             with contextlib.suppress(OSError):
-                remove_leftovers(self.path, _REPLACED)
+                remove_leftovers(self.path, *_REPLACED)
             yield
         finally:
             run_lock.release(memory.folder)
@@ -263,7 +264,7 @@ def open_run_directory(path: str | Path) -> RunDirectory:
     path = Path(path)
     if not is_run_directory(path):
         reason = f"not a run directory{why_unreadable(path)}" if os.path.lexists(path) else "no such run directory"
-        raise CheckpointError(f"{path}: {reason}; `rl-training list runs` shows the runs")
+        raise CheckpointError(f"{path}: {reason}; `{call('list', 'runs')}` shows the runs")
     return RunDirectory(path.absolute(), path)
 
 

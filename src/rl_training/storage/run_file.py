@@ -90,5 +90,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "env_steps": _whole(0, MOST_STEPS),
     "total_timesteps": _whole(0, MOST_STEPS),
     "wall_seconds": _seconds,
+    "stop_reason": _text,
+    "stopped_at": _whole(0, MOST_STEPS),
     SESSIONS_FIELD: valid_sessions,
 }

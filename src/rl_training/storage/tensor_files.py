@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from rl_training.errors import CheckpointError
-from rl_training.storage.durable_files import regular_file_size
+from rl_training.storage.durable_files import regular_file_size, unreadable
 from rl_training.storage.real_files import open_own_file
 from rl_training.text import one_line
 
@@ -87,15 +87,18 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 def read_header(path: Path) -> dict[str, ArrayInfo]:
     """The arrays of a safetensors file, from its header alone: names, types and shapes that agree with the file."""
     size = regular_file_size(path)
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > size - 8:
-            raise CheckpointError(f"{path}: not a safetensors file")
-        if length > MAX_HEADER_BYTES:
-            raise CheckpointError(
-                f"{path}: refused, a header of {length} bytes exceeds the limit of {MAX_HEADER_BYTES}"
-            )
-        content = file.read(length)
+    try:
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or length > size - 8:
+                raise CheckpointError(f"{path}: not a safetensors file")
+            if length > MAX_HEADER_BYTES:
+                raise CheckpointError(
+                    f"{path}: refused, a header of {length} bytes exceeds the limit of {MAX_HEADER_BYTES}"
+                )
+            content = file.read(length)
+    except OSError as error:
+        raise unreadable(path, error) from None
     try:
         return _parse_header(json.loads(content.decode("utf-8")), size - 8 - length)
     except (ValueError, RecursionError) as error:

@@ -15,6 +15,8 @@ from rl_training.text import clean_text, one_line
 
 METRICS_FILE = "metrics.jsonl"
 LONGEST_LINE = 2**20  # bytes; ours have about a thousand
+INFO_PREFIX = "info_"  # of metrics that are numbers of the env
+RECENT_EPISODES = 100  # that the mean return, the mean length and the numbers of infos are about
 LARGEST_FILE = 2**30  # bytes: a line every second for ten days
 
 WALL_CLOCK_FIELDS: frozenset[str] = frozenset(

@@ -14,11 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import IO, Any, cast
 
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.storage.real_files import open_own_file
+from rl_training.storage.run_lock import is_at
 from rl_training.telemetry.metric_lines import (
+    LONGEST_LINE,
     METRICS_FILE,
     WALL_CLOCK_FIELDS,
     clean_line,
@@ -57,7 +59,7 @@ class Recorder:
         self.path = run_dir / METRICS_FILE
         self._sinks: list[Sink] = []
         self._waiting = bytearray()
-        self._is_stuck = False
+        self._is_stuck = self._is_lost = False
         self._file: FileIO | None = None
         try:
             run_dir.mkdir(parents=True, exist_ok=True)
@@ -108,6 +110,7 @@ class Recorder:
         data = json.dumps(cleaned, allow_nan=False).encode() + b"\n"
         self._waiting += data
         self._offset += len(data)
+        self._keep_file()
         try:
             # Write to the system at once: a killed process loses nothing, and other programs can follow the file.
             self._write_waiting()
@@ -118,6 +121,23 @@ class Recorder:
                 warn(f"{self.path} cannot be written, lines wait in memory: {reason(error)}")
             self._is_stuck = True
         self._each(lambda sink: sink.write(cleaned))
+
+    def _keep_file(self) -> None:
+        """Write to a new file if something has removed or replaced ours: lines would vanish without a word."""
+        assert self._file is not None
+        if is_at(self._file.fileno(), self.path):
+            return
+        try:
+            file = cast(FileIO, open_own_file(self.path, "ab", buffering=0))
+        except OSError as error:
+            if not self._is_lost:
+                warn(f"{self.path} was replaced during training, and lines are lost: {reason(error)}")
+            self._is_lost = True
+            return
+        warn(f"{self.path} was removed or replaced during training: lines from before are lost, new ones are recorded")
+        self._file.close()
+        self._file, self._is_lost = file, False
+        self._offset = os.fstat(file.fileno()).st_size + len(self._waiting)
 
     def _write_waiting(self) -> None:
         while self._waiting and self._file is not None:
@@ -193,14 +213,25 @@ def _cut(path: Path, offset: int) -> int:
             warn(f"{path} is missing: metrics from before the checkpoint are lost, new ones are recorded")
         return 0
     with open_own_file(path, "r+b") as file:
-        kept = file.read(min(offset, os.fstat(file.fileno()).st_size))
-        whole: int = kept.rfind(b"\n") + 1
+        whole = _end_of_lines(file, min(offset, os.fstat(file.fileno()).st_size))
         if whole != offset:
             warn(f"{path} does not match the checkpoint, which expects {offset} bytes: it continues at byte {whole}")
         file.truncate(whole)
         file.flush()
         os.fsync(file.fileno())
     return whole
+
+
+def _end_of_lines(file: IO[bytes], size: int) -> int:
+    """The end of the last whole line within `size` bytes. It is read from the end: the file may be huge."""
+    while size:
+        start = max(0, size - LONGEST_LINE)
+        file.seek(start)
+        end = file.read(size - start).rfind(b"\n") + 1
+        if end:
+            return start + end
+        size = start
+    return 0
 
 
 def _last_step(path: Path) -> int:

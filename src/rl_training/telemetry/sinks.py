@@ -40,7 +40,7 @@ class Sink(Protocol):
 
 
 class CsvSink:
-    """`metrics.csv`, one wide table. A new column makes it rewrite the table from the JSONL file."""
+    """`metrics.csv`, one wide table. A new column, or a table that is gone, makes it write all of it from the JSONL."""
 
     name = "csv"
 
@@ -75,7 +75,7 @@ class CsvSink:
         return [json.dumps(cell) if isinstance(cell, (list, dict)) else cell for cell in cells]
 
     def write(self, line: Line) -> None:
-        if not self._known.issuperset(line):
+        if not self._known.issuperset(line) or not self._path.exists():
             self._rewrite()
             return
         with open_own_file(self._path, "a", encoding="utf-8", newline="") as file:
@@ -146,7 +146,7 @@ class WandbSink:
             ) from error
         # With the same id, a resumed run continues its W&B run.
         identity = run_dir / "wandb_run_id"
-        run_id = identity.read_text("utf-8").strip() if identity.is_file() else None
+        run_id = _stored_id(identity)
         options = {"project": project, "name": run_dir.name, "dir": str(run_dir), "id": run_id}
         try:
             self._run: Any = wandb.init(**options, resume="allow")
@@ -170,6 +170,15 @@ class WandbSink:
 
     def close(self) -> None:
         self._run.finish()
+
+
+def _stored_id(path: Path) -> str | None:
+    """The id in a file of the run. A link to a file of the user would send the content of that file to W&B."""
+    if path.is_symlink() or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        content = file.read(100).decode("ascii", "replace").strip()
+    return content if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", content) else None
 
 
 class Display(Protocol):

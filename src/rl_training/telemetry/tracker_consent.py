@@ -40,7 +40,7 @@ def is_own(run_info: Mapping[str, Any], project: str) -> bool:
     if secret is None or not isinstance(proof, str):
         return False
     salt, _, signature = proof.partition(":")
-    return hmac.compare_digest(signature.encode(), _sign(secret, salt, project).encode())
+    return hmac.compare_digest(_encoded(signature), _encoded(_sign(secret, salt, project)))
 
 
 def refusal(project: str) -> str:
@@ -52,7 +52,11 @@ def refusal(project: str) -> str:
 
 
 def _sign(secret: bytes, salt: str, project: str) -> str:
-    return hmac.new(secret, f"{salt}:{project}".encode(), hashlib.sha256).hexdigest()
+    return hmac.new(secret, _encoded(f"{salt}:{project}"), hashlib.sha256).hexdigest()
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")  # JSON may hold half a character
 
 
 def secret_path() -> Path | None:
