@@ -110,6 +110,7 @@ def test_one_update_takes_one_step_on_all_valid_rows(next_step_resets: bool, mon
     np.testing.assert_array_equal(seen[0].obs, rollout.obs[rollout.valid])
     assert not any(column.requires_grad for column in (seen[0].advantages, seen[0].returns, seen[0].values))
     names = {"loss", "policy_loss", "value_loss", "entropy", "grad_norm", "explained_variance", "learning_rate"}
+    names |= {"target_std", "entropy_share"}
     assert set(result) == names
     variance = 1 - np.var(expected) / np.var((seen[0].returns).numpy())
     assert float(result["explained_variance"]) == pytest.approx(float(variance), abs=1e-5)

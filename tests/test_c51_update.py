@@ -245,14 +245,13 @@ def test_no_gradient_reaches_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(snapshot(learner.target.module), before, rtol=0, atol=0)
 
 
-def test_a_narrow_support_is_seen_in_the_metrics_and_spoken_of() -> None:
+def test_a_narrow_support_is_seen_in_the_metrics() -> None:
     batch = make_batch(DISCRETE, 64, 0)  # rewards of about +-3
     wide = make_learner("c51", DISCRETE, support_low=-100.0, support_high=100.0)
-    assert wide.advice({name: float(value) for name, value in wide.update(batch).items()}) is None
+    assert wide.update(batch)["support_clipped"] < 0.02
     narrow = make_learner("c51", DISCRETE, support_low=-1.0, support_high=1.0)
     metrics = {name: float(value) for name, value in narrow.update(batch).items()}
     assert 0.3 < metrics["support_clipped"] <= 1.0
-    assert "[-1, 1]" in str(narrow.advice(metrics))
 
 
 def test_a_coin_becomes_two_equal_masses() -> None:

@@ -253,14 +253,13 @@ def test_exploration_noise_has_its_deviation_and_stays_within_bounds() -> None:
     assert np.abs(noisy).max() <= 1.0
 
 
-def test_a_support_that_pendulum_does_not_fit_is_seen_and_spoken_of() -> None:
+def test_a_support_that_pendulum_does_not_fit_is_seen() -> None:
     """Five steps of about -8 each, from states worth about -200: most of that is cut off at -100."""
     batch = make_batch(BOX, 64, 0)
     batch.rewards, batch.discounts = torch.full((64,), -40.0), torch.full((64,), 0.98**5)
     fitting = make_learner("d4pg", BOX, support_low=-814.0, support_high=0.0)
     metrics = {name: float(value) for name, value in fitting.update(batch).items()}
-    assert metrics["support_clipped"] < 0.01 and fitting.advice(metrics) is None
+    assert metrics["support_clipped"] < 0.01
     narrow = make_learner("d4pg", BOX, support_low=-100.0, support_high=100.0)
     metrics = {name: float(value) for name, value in narrow.update(batch).items()}
     assert metrics["support_clipped"] > 0.1
-    assert "[-100, 100]" in str(narrow.advice(metrics))

@@ -267,7 +267,8 @@ def test_update_reports_its_metrics() -> None:
     batch = policy_batch(rollout, learner.model, gamma=0.9, gae_lambda=0.8)
     result = learner.update(rollout)
     names = {"loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm"}
-    assert set(result) == names | {"explained_variance", "learning_rate"}
+    assert set(result) == names | {"explained_variance", "target_std", "entropy_share", "learning_rate"}
+    assert float(result["target_std"]) == pytest.approx(float(np.std(batch.returns.numpy())), rel=1e-5)
     expected = 1 - np.var((batch.returns - batch.values).numpy()) / np.var(batch.returns.numpy())
     assert float(result["explained_variance"]) == pytest.approx(float(expected), abs=1e-5)
     assert learner.updates == 1 and result.priorities is None

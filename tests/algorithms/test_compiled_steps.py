@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from rl_training.algorithms.common.compile.compiled_step import CompiledStep, can_compile
+from rl_training.algorithms.common.compile.compiled_step import COMPILING, COMPILING_ANOTHER, CompiledStep, can_compile
 from rl_training.algorithms.common.compile.trace import trace
 from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.config.base import Schedule
@@ -245,3 +245,13 @@ def test_the_example_of_a_trace_runs() -> None:
     report: list[str] = []
     assert len(example.examples) > 4
     assert doctest.DocTestRunner().run(example, out=report.append).failed == 0, "".join(report)
+
+
+def test_a_step_says_that_it_is_compiled_before_the_compiler_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("torch._inductor.compile", lambda graph, _: said.append("compiler") or graph)
+    step = CompiledStep(SharedVector().step, rows=1, note=said.append)
+    for twice in (False, False, True):
+        step(Rows(torch.ones(1, 2)), torch.tensor(0.1), twice)
+    step(Rows(torch.ones(2, 2)), torch.tensor(0.1), False)  # another size is not compiled
+    assert said == [COMPILING, "compiler", COMPILING_ANOTHER, "compiler"]

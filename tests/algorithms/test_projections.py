@@ -11,14 +11,12 @@ from torch import Tensor
 
 from replay_helpers import oracle
 from rl_training.algorithms.common.projections import (
-    CLIPPED_LIMIT,
     categorical_projection,
     clipped_share,
     cross_entropy,
     kl_divergence,
     make_support,
     project,
-    support_advice,
 )
 from slow_formulas import slow_projection
 
@@ -152,14 +150,6 @@ def test_a_support_that_just_holds_every_return_clips_nothing_in_float32(reward:
     probabilities = torch.full((2, 51), 1 / 51)
     rewards, discounts = torch.tensor([reward, 0.0]), torch.full((2,), gamma)
     assert clipped_share(rewards, discounts, probabilities, support) == 0.0
-
-
-def test_advice_is_one_line_and_given_only_above_the_limit() -> None:
-    for quiet in ({}, {"support_clipped": 0.0}, {"support_clipped": CLIPPED_LIMIT}):
-        assert support_advice(quiet, -100.0, 100.0) is None
-    text = support_advice({"support_clipped": 2 * CLIPPED_LIMIT}, -100.0, 100.0)
-    assert text is not None and "\n" not in text
-    assert "[-100, 100]" in text and "support_low" in text and "reward_scale" in text
 
 
 # --- loss --------------------------------------------------------------------------------------------------------

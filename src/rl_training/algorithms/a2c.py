@@ -15,11 +15,17 @@ from __future__ import annotations
 from torch import Tensor
 
 from rl_training.algorithms.common.compile.compiled_step import Scalar
+from rl_training.algorithms.common.dead_units import some_rows
 from rl_training.algorithms.common.learner import Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics
-from rl_training.algorithms.common.on_policy import PolicyBatch, actor_critic_loss, normalize, policy_batch
+from rl_training.algorithms.common.on_policy import (
+    PolicyBatch,
+    actor_critic_loss,
+    normalize,
+    policy_batch,
+    rollout_metrics,
+)
 from rl_training.algorithms.common.optimizer import chosen_optimizer
-from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.algorithms.a2c import A2CConfig
 from rl_training.config.train_config import TrainConfig
@@ -55,7 +61,8 @@ class A2C(Learner[A2CConfig]):
         self.set_learning_rates()
         metrics = self.gradient_step(batch, self.scheduled_tensor(self.config.entropy_coef))
         self.updates += 1
-        metrics["explained_variance"] = explained_variance(batch.values, batch.returns)
+        metrics |= rollout_metrics(batch, metrics, self.model)
+        metrics |= self.probe(lambda: self.model.evaluate_actions(some_rows(batch.obs), some_rows(batch.actions)))
         metrics["learning_rate"] = self.scheduled_tensor(self.config.learning_rate)
         return UpdateResult(metrics)
 

@@ -22,9 +22,10 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.common.counters import Counter
+from rl_training.algorithms.common.dead_units import some_rows
 from rl_training.algorithms.common.learner import Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
-from rl_training.algorithms.common.on_policy import PolicyBatch, actor_critic_loss, normalize
+from rl_training.algorithms.common.on_policy import PolicyBatch, actor_critic_loss, normalize, spread_metrics
 from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
@@ -77,6 +78,8 @@ def appo_loss(
 class APPO(Learner[APPOConfig]):
     """Several epochs over each rollout, in minibatches of whole envs."""
 
+    probe_every = 10
+
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
         self.model: MLPActorCritic = self.build(lambda: MLPActorCritic(spaces, config.model))
@@ -99,10 +102,12 @@ class APPO(Learner[APPOConfig]):
             loss, metrics = appo_loss(
                 *trajectories.outputs, minibatch, self.config, clip_range=clip_range, entropy_coef=entropy_coef, kl=kl
             )
+            metrics |= spread_metrics(minibatch, metrics["entropy"], self.model)
             metrics |= importance | {"grad_norm": self.optimizer.step(loss)}
             history.append(metrics)
         self.updates += 1
-        return UpdateResult(mean_metrics(history) | {"learning_rate": self.scheduled_tensor(self.config.learning_rate)})
+        metrics = mean_metrics(history) | self.probe(lambda: trajectories.evaluate(some_rows))
+        return UpdateResult(metrics | {"learning_rate": self.scheduled_tensor(self.config.learning_rate)})
 
     def _prepare(self, trajectories: Trajectories) -> tuple[PolicyBatch, Tensor | None, Metrics]:
         """A minibatch with its V-trace advantages, KL(pi_t || pi) if the loss uses it, and importance metrics."""

@@ -16,9 +16,6 @@ prioritized replay are relative to the largest one in the batch, with `importanc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -95,6 +92,3 @@ class C51(QLearner[C51Config]):
         if self.config.tau is not None:
             self.target.follow(self.config.tau)
         return metrics, projections.kl_divergence(target, logits)
-
-    def advice(self, metrics: Mapping[str, Any]) -> str | None:
-        return projections.support_advice(metrics, self.config.support_low, self.config.support_high)

@@ -12,9 +12,6 @@ returns have no correction for rewards that an older policy earned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -63,6 +60,3 @@ class D4PG(NoisyActorCritic[D4PGConfig, MLPD4PGModel]):
     def make_model(self) -> MLPD4PGModel:
         support = projections.make_support(self.config.support_low, self.config.support_high, self.config.num_atoms)
         return MLPD4PGModel(self.spaces, self.model_config, support=support)
-
-    def advice(self, metrics: Mapping[str, Any]) -> str | None:
-        return projections.support_advice(metrics, self.config.support_low, self.config.support_high)

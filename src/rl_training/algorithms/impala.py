@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from rl_training.algorithms.common.dead_units import some_rows
 from rl_training.algorithms.common.learner import Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
-from rl_training.algorithms.common.on_policy import PolicyBatch, actor_critic_loss, normalize
+from rl_training.algorithms.common.on_policy import PolicyBatch, actor_critic_loss, normalize, spread_metrics
 from rl_training.algorithms.common.optimizer import chosen_optimizer
 from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.streams import Streams
@@ -80,7 +81,9 @@ class IMPALA(Learner[IMPALAConfig]):
                 trajectories.behavior_log_probs, vtrace.policy_gradient_advantages, vtrace.targets
             )
             loss, metrics = impala_loss(*trajectories.outputs, minibatch, self.config, entropy_coef=entropy_coef)
+            metrics |= spread_metrics(minibatch, metrics["entropy"], self.model)
             metrics["grad_norm"] = self.optimizer.step(loss)
             history.append(metrics)
         self.updates += 1
-        return UpdateResult(mean_metrics(history) | {"learning_rate": self.scheduled_tensor(self.config.learning_rate)})
+        metrics = mean_metrics(history) | self.probe(lambda: trajectories.evaluate(some_rows))
+        return UpdateResult(metrics | {"learning_rate": self.scheduled_tensor(self.config.learning_rate)})

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.common.counters import Counter
+from rl_training.algorithms.common.dead_units import some_rows
 from rl_training.algorithms.common.learner import Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
 from rl_training.algorithms.common.on_policy import (
@@ -28,9 +29,9 @@ from rl_training.algorithms.common.on_policy import (
     minibatches,
     normalize,
     policy_batch,
+    rollout_metrics,
 )
 from rl_training.algorithms.common.optimizer import Optimizer
-from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.ppo import ppo_policy_loss, ppo_value_loss, ratio_metrics
 from rl_training.config.algorithms.ppg import PPGConfig
@@ -110,6 +111,8 @@ class RolloutCache:
 class PPG(Learner[PPGConfig]):
     """A policy phase on each rollout, and after `policy_phases` of them an auxiliary phase on all of these rollouts."""
 
+    probe_every = 10
+
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
         self.model: MLPPPGModel = self.build(lambda: MLPPPGModel(spaces, config.model))
@@ -140,7 +143,8 @@ class PPG(Learner[PPGConfig]):
             history.append(metrics)
         self.updates += 1
         metrics = mean_metrics(history)
-        metrics["explained_variance"] = explained_variance(batch.values, batch.returns)
+        metrics |= rollout_metrics(batch, metrics, self.model)
+        metrics |= self.probe(lambda: self.model.evaluate_actions(some_rows(batch.obs), some_rows(batch.actions)))
         metrics["learning_rate"] = self.scheduled_tensor(config.learning_rate)
         if len(self.cache) >= config.policy_phases:
             metrics |= self.auxiliary_update().metrics

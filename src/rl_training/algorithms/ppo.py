@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.common.compile.compiled_step import Scalar
+from rl_training.algorithms.common.dead_units import some_rows
 from rl_training.algorithms.common.learner import Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
 from rl_training.algorithms.common.on_policy import (
@@ -23,8 +24,8 @@ from rl_training.algorithms.common.on_policy import (
     minibatches,
     normalize,
     policy_batch,
+    rollout_metrics,
 )
-from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.algorithms.ppo import PPOConfig
 from rl_training.config.train_config import TrainConfig
@@ -88,6 +89,8 @@ def ppo_loss(
 class PPO(Learner[PPOConfig]):
     """Several epochs of gradient steps on minibatches of each rollout."""
 
+    probe_every = 10
+
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
         self.model: MLPActorCritic = self.build(lambda: MLPActorCritic(spaces, config.model))
@@ -107,7 +110,8 @@ class PPO(Learner[PPOConfig]):
             history.append(metrics)
         self.updates += 1
         metrics = mean_metrics(history)
-        metrics["explained_variance"] = explained_variance(batch.values, batch.returns)
+        metrics |= rollout_metrics(batch, metrics, self.model)
+        metrics |= self.probe(lambda: self.model.evaluate_actions(some_rows(batch.obs), some_rows(batch.actions)))
         metrics["learning_rate"] = self.scheduled_tensor(config.learning_rate)
         return UpdateResult(metrics)
 

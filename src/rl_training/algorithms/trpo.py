@@ -15,12 +15,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rl_training.algorithms.common.dead_units import some_rows
 from rl_training.algorithms.common.learner import Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
 from rl_training.algorithms.common.natural_gradient import conjugate_gradient, fisher_product, flat_gradient
-from rl_training.algorithms.common.on_policy import PolicyBatch, minibatches, normalize, policy_batch
+from rl_training.algorithms.common.on_policy import PolicyBatch, minibatches, normalize, policy_batch, rollout_metrics
 from rl_training.algorithms.common.optimizer import flatten_parameters
-from rl_training.algorithms.common.returns import explained_variance
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.ppo import ppo_value_loss
 from rl_training.config.algorithms.trpo import TRPOConfig
@@ -45,6 +45,8 @@ def trpo_loss(
 class TRPO(Learner[TRPOConfig]):
     """One natural-gradient step of the policy on each rollout, then a few epochs of the critic."""
 
+    probe_every = 10
+
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
         # Fitting the critic must not move the policy: the two share no parameters.
@@ -58,7 +60,8 @@ class TRPO(Learner[TRPOConfig]):
         batch = policy_batch(rollout, self.model, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda)
         metrics = self.policy_step(batch) | self.fit_critic(batch)
         self.updates += 1
-        metrics["explained_variance"] = explained_variance(batch.values, batch.returns)
+        metrics |= rollout_metrics(batch, metrics, self.model)
+        metrics |= self.probe(lambda: self.model.evaluate_actions(some_rows(batch.obs), some_rows(batch.actions)))
         return UpdateResult(metrics)
 
     def policy_step(self, batch: PolicyBatch) -> Metrics:

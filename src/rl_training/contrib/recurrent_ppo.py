@@ -22,8 +22,7 @@ from torch import Tensor
 from rl_training.algorithms.common.compile.compiled_step import Scalar
 from rl_training.algorithms.common.learner import Action, Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
-from rl_training.algorithms.common.on_policy import PolicyBatch, flat_batch
-from rl_training.algorithms.common.returns import explained_variance
+from rl_training.algorithms.common.on_policy import PolicyBatch, flat_batch, rollout_metrics
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.ppo import ppo_loss
 from rl_training.config.algorithms.recurrent_ppo import RecurrentPPOConfig
@@ -55,6 +54,8 @@ def recurrent_ppo_loss(
 
 class RecurrentPPO(Learner[RecurrentPPOConfig]):
     """PPO with a recurrent policy: several epochs over each rollout, in minibatches of whole sequences."""
+
+    probe_every = 10
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
@@ -94,7 +95,8 @@ class RecurrentPPO(Learner[RecurrentPPOConfig]):
         self.updates += 1
         metrics = mean_metrics(history)
         valid = batch.select(torch.from_numpy(np.flatnonzero(rollout.valid)).to(self.device))
-        metrics["explained_variance"] = explained_variance(valid.values, valid.returns)
+        metrics |= rollout_metrics(valid, metrics, self.model)
+        metrics |= self.probe(lambda: self.model.evaluate_actions(minibatch.obs, minibatch.actions, sequences))
         return UpdateResult(metrics | {"learning_rate": self.scheduled_tensor(self.config.learning_rate)})
 
     def _gradient_step(

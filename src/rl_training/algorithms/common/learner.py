@@ -14,6 +14,8 @@ from typing_extensions import TypeVar
 
 from rl_training.algorithms.common.compile.compiled_step import CompiledStep
 from rl_training.algorithms.common.counters import Clock
+from rl_training.algorithms.common.dead_units import dead_units
+from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.optimizer import Optimizer
 from rl_training.algorithms.common.rewards import ReturnNormalizer
 from rl_training.algorithms.common.streams import Streams
@@ -67,6 +69,7 @@ class Learner(ABC, Generic[Config]):
     config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
     config: Config
     model: Any
+    probe_every: ClassVar[int] = 100  # updates between two looks at the hidden units, which cost a forward pass
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Take `config_class` from the brackets of `Learner[PPOConfig]`."""
@@ -88,6 +91,7 @@ class Learner(ABC, Generic[Config]):
         self.model_config = config.model
         self.total_timesteps = config.total_timesteps
         self.num_envs = config.num_envs
+        self.note: Callable[[str], None] = lambda text: None  # a run shows such lines above its progress
         self.compiles = config.compile == "on" and self.config.why_not_compilable() is None
         self.device = resolve_device(config.device)
         self.streams = streams
@@ -117,10 +121,6 @@ class Learner(ABC, Generic[Config]):
     @abstractmethod
     def update(self, batch: Any) -> UpdateResult:
         """Learn from one rollout or one replay batch, whose rewards are shaped already."""
-
-    def advice(self, metrics: Mapping[str, Any]) -> str | None:
-        """One line for the user when a line of metrics shows that a setting does not fit the task."""
-        return None
 
     # What the training loop does for it.
 
@@ -164,7 +164,12 @@ class Learner(ABC, Generic[Config]):
 
     def compiled(self, step: Callable[..., Any], *, rows: int) -> Callable[..., Any]:
         """`step(batch, ...)`, compiled if the run asks for it; `rows` is the usual size of a batch."""
-        return CompiledStep(step, rows) if self.compiles else step
+        return CompiledStep(step, rows, lambda text: self.note(text)) if self.compiles else step
+
+    def probe(self, forward: Callable[[], Any]) -> Metrics:
+        """The share of dead units in a call of `forward`, in every `probe_every`-th update; else nothing."""
+        share = None if self.updates % self.probe_every else dead_units(self.model, forward)
+        return {} if share is None else {"dead_units": share}
 
     # Time and state.
 

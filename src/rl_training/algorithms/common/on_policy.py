@@ -11,8 +11,9 @@ from torch import Tensor
 
 from rl_training.algorithms.common.compile.compiled_step import Scalar
 from rl_training.algorithms.common.metrics import Metrics
-from rl_training.algorithms.common.returns import gae
+from rl_training.algorithms.common.returns import explained_variance, gae
 from rl_training.data.rollout import Rollout
+from rl_training.models.distributions import Categorical
 from rl_training.models.policy import PolicyModel
 
 
@@ -95,6 +96,22 @@ def flat_batch(
         advantages=flat(advantages),
         returns=flat(advantages + values),
     )
+
+
+def rollout_metrics(batch: PolicyBatch, metrics: Metrics, model: PolicyModel) -> Metrics:
+    """What one rollout says about the critic, and how much of its freedom a policy of discrete actions still uses."""
+    return {"explained_variance": explained_variance(batch.values, batch.returns)} | spread_metrics(
+        batch, metrics["entropy"], model
+    )
+
+
+def spread_metrics(batch: PolicyBatch, entropy: Tensor, model: PolicyModel) -> Metrics:
+    """The standard deviation of the value targets, and the entropy as a share of that of uniform choices."""
+    metrics = {"target_std": batch.returns.std(correction=0)}
+    distribution = model.distribution
+    if isinstance(distribution, Categorical) and distribution.most_entropy > 0:
+        metrics["entropy_share"] = entropy / distribution.most_entropy
+    return metrics
 
 
 def minibatches(batch: PolicyBatch, size: int, rng: np.random.Generator, epochs: int = 1) -> Iterator[PolicyBatch]:

@@ -6,16 +6,11 @@ and increasing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from rl_training.models.distributions import bellman_atoms
-
-CLIPPED_LIMIT = 0.02  # share of the targets' mass outside the support that deserves a hint
 
 
 def make_support(low: float, high: float, num_atoms: int) -> Tensor:
@@ -70,13 +65,3 @@ def kl_divergence(target: Tensor, logits: Tensor) -> Tensor:
     """
     divergence = (torch.xlogy(target, target) - target * logits.detach().log_softmax(1)).sum(1)
     return divergence.clamp(min=0.0)
-
-
-def support_advice(metrics: Mapping[str, Any], low: float, high: float) -> str | None:
-    """A hint for the user if too many targets lie outside the support."""
-    if metrics.get("support_clipped", 0.0) <= CLIPPED_LIMIT:
-        return None
-    return (
-        f"more than {CLIPPED_LIMIT:.0%} of the targets' mass lies outside the support [{low:g}, {high:g}] and is "
-        f"clipped to its edge (metric support_clipped): widen support_low and support_high, or lower reward_scale"
-    )

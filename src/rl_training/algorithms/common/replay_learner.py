@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rl_training.algorithms.common.dead_units import some_rows
 from rl_training.algorithms.common.exploration import epsilon_greedy, make_action_noise
 from rl_training.algorithms.common.learner import Action, Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics
@@ -64,7 +65,12 @@ class ReplayLearner(Learner[Config]):
         self.set_learning_rates()
         metrics, errors = self.gradient_step(batch, *self.step_inputs(batch))
         self.updates += 1
+        metrics |= self.probe(lambda: self.forward(some_rows(batch.obs), some_rows(batch.actions)))
         return UpdateResult(metrics, errors.cpu().numpy() if self.config.prioritized else None)
+
+    def forward(self, obs: Tensor, actions: Tensor) -> None:
+        """Call the networks that learn."""
+        self.model.q_values(obs, actions)
 
     def normal_noise(self, stream: str, shape: Sequence[int]) -> Tensor:
         """Standard normal numbers of a random stream."""
@@ -89,6 +95,9 @@ class QLearner(ReplayLearner[QConfig]):
         result.metrics["learning_rate"] = self.scheduled_tensor(self.config.learning_rate)
         return result
 
+    def forward(self, obs: Tensor, actions: Tensor) -> None:
+        self.model.q_values(obs)
+
 
 class ActorCriticLearner(ReplayLearner[ActorConfig], Generic[ActorConfig, Model]):
     """A model with a `policy_network`; its other parameters are the critic's. Each half has an optimizer.
@@ -107,6 +116,11 @@ class ActorCriticLearner(ReplayLearner[ActorConfig], Generic[ActorConfig, Model]
         critic = [parameter for name, parameter in named if not name.startswith("policy_network.")]
         self.actor_optimizer: Optimizer = self.add_optimizer(actor, self.config.actor_learning_rate)
         self.critic_optimizer: Optimizer = self.add_optimizer(critic, self.config.critic_learning_rate)
+
+    def forward(self, obs: Tensor, actions: Tensor) -> None:
+        model: Any = self.model
+        model.q_values(obs, actions)
+        model.actor(obs)
 
     @abstractmethod
     def make_model(self) -> Model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -72,6 +72,10 @@ class Trajectories:
     def outputs(self) -> tuple[Tensor, Tensor, Tensor]:
         """log pi(a|s), entropy and value of the valid steps, each [B], with their gradients."""
         return self.valid(self.log_probs), self.valid(self.entropy), self.valid(self.values)
+
+    def evaluate(self, choose: Callable[[Tensor], Tensor]) -> None:
+        """Call the model as it is now on some of the steps."""
+        self.model.evaluate_actions(choose(self.obs), choose(self.actions))
 
     def vtrace(self, log_probs: Tensor, config: VTraceConfig) -> VTrace:
         """V-trace for the policy with these log-probabilities, with values of the current model."""

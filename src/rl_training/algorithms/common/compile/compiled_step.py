@@ -25,6 +25,10 @@ OPTIONS = {
     "cpp.use_decompose_tanh": True,
 }
 
+# The run stands still meanwhile, so it says why. A step with switches has a graph for each of them.
+COMPILING = "compiling the gradient step (10 to 30 seconds the first time)"
+COMPILING_ANOTHER = "compiling another variant of the gradient step"
+
 # A number in an uncompiled step, a tensor without dimensions in a compiled one: the graph would keep the value that a
 # Python number has when the graph is made.
 Scalar: TypeAlias = Any
@@ -41,8 +45,9 @@ class CompiledStep:
     of them has its own graph.
     """
 
-    def __init__(self, step: Callable[..., Any], rows: int):
+    def __init__(self, step: Callable[..., Any], rows: int, note: Callable[[str], None] | None = None):
         self.rows = rows
+        self._note = note
         self._uncompiled = step
         self._graphs: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
@@ -57,6 +62,8 @@ class CompiledStep:
         graph = self._graphs.get(switches)
         if graph is None:
             _check_switches(rest)
+            if self._note is not None:
+                self._note(COMPILING_ANOTHER if self._graphs else COMPILING)
             graph = self._graphs[switches] = _compile(trace(self._uncompiled, (batch, *rest)), (batch, *rest))
         return graph(batch, *rest)
 
