@@ -12,7 +12,7 @@ from rl_training.config.loading import describe_config
 from rl_training.config.messages import sections
 from rl_training.config.train_config import TrainConfig
 
-UNBOUNDED = {"initial_log_std", "target_entropy", "support_low", "support_high"}
+UNBOUNDED = {"stop_at_return", "initial_log_std", "target_entropy", "support_low", "support_high"}
 
 
 @pytest.mark.parametrize(("algo", "section", "name"), every_field())

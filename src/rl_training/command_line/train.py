@@ -10,6 +10,7 @@ import typer
 from rl_training.command_line.common import output
 from rl_training.command_line.common.options import Config, Json, Quiet
 from rl_training.errors import EXIT_RESUMABLE, ConfigError
+from rl_training.program import call
 from rl_training.terminal import print_error
 from rl_training.text import clean_text
 
@@ -21,6 +22,15 @@ def train(
     config: Config = None,
     config_option: Annotated[
         str | None, typer.Option("--config", metavar="CONFIG", help="Same as the CONFIG argument.", show_default=False)
+    ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            "--env",
+            metavar="ENV",
+            help="Train CONFIG, then the name of an algorithm, on this environment: a Gymnasium id or module:EnvId.",
+            show_default=False,
+        ),
     ] = None,
     overrides: Annotated[
         list[str] | None,
@@ -44,14 +54,9 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train an agent in a new run directory."""
-    sources = [source for source in (config, config_option) if source is not None]
-    if len(sources) != 1:
-        problem = (
-            "given twice, pass it once" if sources else "missing, pass a preset such as ppo/cartpole or a YAML file"
-        )
-        raise ConfigError(f"CONFIG: {problem} (`rl-training list configs` shows the presets)")
+    source = _source(config, config_option, env)
     changes = {"seed": seed, "output_dir": output_dir, "total_timesteps": total_timesteps}
-    configs = _load_configs(sources[0], overrides or [], changes, seeds)
+    configs = _load_configs(source, overrides or [], changes, seeds)
     if jobs > 1 and seeds is None:
         raise ConfigError("--jobs: trains seeds side by side, pass --seeds such as 0,1,2")
     if jobs > 1 and len(configs) > 1:
@@ -86,6 +91,8 @@ def _train_side_by_side(configs: Sequence[TrainConfig], jobs: int, quiet: bool, 
     for result in runs.results:
         for line in result.warnings:
             print_error(f"warning: seed {result.seed}: {line}")
+        for finding in result.summary.get("findings", ()):
+            print_error(f"finding: seed {result.seed}, step {finding['env_steps']:,}: {finding['text']}")
     if runs.stopped:
         for result in runs.results:
             if result.interrupted:
@@ -102,8 +109,36 @@ def _train_side_by_side(configs: Sequence[TrainConfig], jobs: int, quiet: bool, 
         raise typer.Exit(EXIT_RESUMABLE)
 
 
+def _source(config: str | None, config_option: str | None, env: str | None) -> str | dict[str, str]:
+    """The preset or file to load, or the settings that `--env` stands for."""
+    sources = [source for source in (config, config_option) if source is not None]
+    if len(sources) > 1:
+        raise ConfigError(f"CONFIG: given twice, pass it once (`{call('list', 'configs')}` shows the presets)")
+    if not sources:
+        what = "an algorithm such as ppo" if env is not None else "a preset such as ppo/cartpole or a YAML file"
+        kind, shows = ("algorithms", "shows them") if env is not None else ("configs", "shows the presets")
+        own = "" if env is not None else ", or an algorithm and --env for any environment"
+        raise ConfigError(f"CONFIG: missing, pass {what}{own} (`{call('list', kind)}` {shows})")
+    source = sources[0]
+    if env is None:
+        return source
+    from rl_training.config.algorithm_table import algorithm_names
+
+    shown, name = clean_text(source, 60), clean_text(env, 60)
+    if source in algorithm_names():
+        return {"algo": source, "env_id": env, "defaults": "env"}
+    if "/" not in source and "." not in source:
+        raise ConfigError(
+            f"CONFIG: {shown!r} is not an algorithm; pass one of {', '.join(algorithm_names())} together with --env"
+        )
+    raise ConfigError(
+        f"--env: {shown} has its own environment; use `rl-training train ALGORITHM --env {name}` for its own settings, "
+        f"or `--set env_id={name}` to keep those of {shown}"
+    )
+
+
 def _load_configs(
-    source: str, overrides: Sequence[str], changes: dict[str, Any], seeds: str | None
+    source: str | dict[str, str], overrides: Sequence[str], changes: dict[str, Any], seeds: str | None
 ) -> list[TrainConfig]:
     """One config per seed. All of them are validated before the first run starts and before torch is imported."""
     from rl_training.config.loading import load_config

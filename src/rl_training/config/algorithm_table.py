@@ -150,4 +150,10 @@ def resolve(address: str | type[Any]) -> Any:
     if not isinstance(address, str):
         return address
     module, _, attribute = address.partition(":")
-    return getattr(import_module(module), attribute)
+    try:
+        return getattr(import_module(module), attribute)
+    except Exception as error:
+        if module.partition(".")[0] == __name__.partition(".")[0]:
+            raise
+        problem = describe_error(error, 200)
+        raise ConfigError(f"algo: {address} cannot be imported ({problem}); fix or uninstall it", key="algo") from error

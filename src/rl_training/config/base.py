@@ -87,11 +87,16 @@ class Schedule(StrictModel):
 
     >>> Schedule(start=1.0, end=0.0, over=100).at(25, total=1000)
     0.75
+    >>> Schedule(start=1.0, end=0.0, over=0.1).at(25, total=1000)
+    0.75
     """
 
     start: float = Field(description="Value at environment step 0.")
     end: float = Field(description="Value after `over` environment steps.")
-    over: int | None = Field(None, ge=1, description="Environment steps from start to end; null means the whole run.")
+    over: Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="Environment steps from start to end; below 1 a fraction of the run; null means the whole run.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -112,7 +117,7 @@ class Schedule(StrictModel):
 
     def at(self, step: int, total: int) -> float:
         """The value at environment step `step` of a run of `total` environment steps."""
-        over = total if self.over is None else self.over
+        over = total if self.over is None else self.over if self.over >= 1 else self.over * total
         # After `over` steps the value is exactly `end`; interpolation could overshoot by rounding.
         if step >= over:
             return self.end

@@ -18,6 +18,7 @@ from rl_training.config.messages import ConfigRow, config_rows, printable, secti
 from rl_training.config.train_config import TrainConfig
 from rl_training.config.yaml_text import Document
 from rl_training.errors import ConfigError
+from rl_training.program import call, program
 from rl_training.storage.durable_files import atomic_write_text
 from rl_training.text import clean_text
 
@@ -48,6 +49,7 @@ def load_config(
     name, document = _read(source)
     data = _plain(document.data)
     touched = _apply(data, [pair for each in overrides for pair in _as_pairs(each)])
+    _unpin_backend(document.data, data, touched)
     try:
         return TrainConfig.model_validate(data)
     except ConfigError as error:
@@ -93,11 +95,14 @@ def _read(source: str | Path | Mapping[str, Any] | TrainConfig) -> tuple[str | N
     if preset is not None:
         return shown, yaml_text.read_file(preset, shown)
     if own := _presets_of(preset_name(text)):
-        raise ConfigError(f"{shown}: is an algorithm, pass one of its presets: {own}, or a YAML file")
+        raise ConfigError(
+            f"{shown}: is an algorithm, pass its environment (`--env LunarLander-v3`), one of its presets ({own}) "
+            "or a YAML file"
+        )
     nearest = difflib.get_close_matches(preset_name(text), _presets(), n=1)
     problem = "no such file" if text.endswith(SUFFIXES) else "no such preset or file"
     hint = f", did you mean {nearest[0]}?" if nearest else ""
-    raise ConfigError(f"{shown}: {problem}{hint} (`rl-training list configs` shows the presets)")
+    raise ConfigError(f"{shown}: {problem}{hint} (`{call('list', 'configs')}` shows the presets)")
 
 
 def shown_path(text: str) -> str:
@@ -129,7 +134,7 @@ def _refuse_another_algorithm(source: Mapping[str, Any], new: Any, name: str) ->
     same_env = f"{new}/{preset_name(name).rpartition('/')[2]}"
     advice = same_env if same_env in _presets() else f"PRESET` with one of its presets: `{_presets_of(new)}"
     raise ConfigError(
-        f"algo: {name} has settings of {old} that {new} does not have; use `rl-training train {advice}`", key="algo"
+        f"algo: {name} has settings of {old} that {new} does not have; use `{program()} train {advice}`", key="algo"
     )
 
 
@@ -179,8 +184,22 @@ def _apply(data: dict[str, Any], changes: list[tuple[str, Any]]) -> set[str]:
         else:
             single.append((key, value))
     for key, value in single:
+        _refuse_part_of_unknown(data, key, places["algo_kwargs"])
         _set(data, key, value, places["algo_kwargs"])
     return {key for key, _ in single}
+
+
+def _unpin_backend(source: Mapping[str, Any] | TrainConfig, data: dict[str, Any], touched: set[str]) -> None:
+    """Let another environment than that of the source choose its own vector backend, unless an override names one."""
+    if "env_id" in touched and "vector_backend" not in touched and "vector_backend" in data:
+        old = source.env_id if isinstance(source, TrainConfig) else source.get("env_id")
+        if old is not None and old != data["env_id"]:
+            data["vector_backend"] = backend_for_another_env(data["vector_backend"])
+
+
+def backend_for_another_env(backend: Any) -> Any:
+    """The vector backend of a config whose environment is replaced: another one may not have the same vector class."""
+    return "auto" if backend in ("native", "batched") else backend
 
 
 def _full_key(key: str, places: Mapping[str, type[BaseModel]]) -> str:
@@ -205,6 +224,22 @@ def _set(data: dict[str, Any], key: str, value: Any, algorithm: type[BaseModel])
         data[name] = inner
         data = inner
     data[last] = value
+
+
+def _refuse_part_of_unknown(data: Mapping[str, Any], key: str, algorithm: type[BaseModel]) -> None:
+    """A part of a schedule cannot be set if the other parts depend on the environment."""
+    section, _, rest = key.partition(".")
+    name, dot, _ = rest.partition(".")
+    field = algorithm.model_fields.get(name)
+    if data.get("defaults") != "env" or section != "algo_kwargs" or not dot:
+        return
+    given = data.get("algo_kwargs")
+    if field is not None and field.annotation is Schedule and not (isinstance(given, dict) and name in given):
+        raise ConfigError(
+            f"{printable(key, quoted=False)}: the rest of {name} depends on the environment; give all of it, such as "
+            f"{name}={{start: 1e-3, end: 0}}",
+            key=key,
+        )
 
 
 def _editable(current: Any, name: str, algorithm: type[BaseModel]) -> Any:

@@ -18,6 +18,7 @@ from rl_training.errors import ConfigError
 from rl_training.text import clean_text
 
 LONGEST_VALUE = 60
+EXPLAINED = ("info_name", "callback_name")  # errors whose own message says more than the type of the field
 LONGEST_DESCRIPTION = 90
 MEMORY_WORDS = ("lstm", "gru", "recurrent", "memory")
 NOUNS = {int: "integer", float: "number", str: "text", bool: "true or false", type(None): "null"}
@@ -54,7 +55,7 @@ def _describe(annotation: Any, metadata: tuple[Any, ...]) -> str:
         return words[0] if len(words) == 1 else "one of " + ", ".join(words)
     if origin is tuple:
         longest = [f"at most {item.max_length} " for item in metadata if getattr(item, "max_length", None)]
-        return f"list of {''.join(longest)}{_describe(arguments[0], ())}".replace("integer", "integers")
+        return f"list of {''.join(longest)}{_plural(_describe(arguments[0], ()))}"
     if origin is list:
         return _bounded("list", metadata)
     if origin is dict:
@@ -64,6 +65,11 @@ def _describe(annotation: Any, metadata: tuple[Any, ...]) -> str:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "mapping"
     return _bounded(NOUNS.get(annotation, str(annotation)), metadata)
+
+
+def _plural(words: str) -> str:
+    noun, *rest = words.split(" ", 1)
+    return " ".join([f"{noun}s", *rest])
 
 
 def _bounded(noun: str, metadata: tuple[Any, ...]) -> str:
@@ -153,6 +159,8 @@ def _problem(
     if field is None:
         return f"config: {printable(item['input'])} is not a mapping of settings"
     shown = printable(item["input"])
+    if item["type"] in EXPLAINED:
+        return f"{key}: {shown} is not valid, {item['msg']}"
     texts = {"missing": "missing", "number_too_large": f"{shown} is too large"}
     problem = texts.get(item["type"], f"{shown} is not valid")
     expected = f"expected {describe_field(field)}{_explained(field)}"

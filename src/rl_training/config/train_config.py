@@ -9,9 +9,11 @@ from pydantic import (
     Field,
     JsonValue,
     SerializeAsAny,
+    SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_serializer,
     model_validator,
 )
 from pydantic.functional_validators import ModelWrapValidatorHandler
@@ -20,6 +22,7 @@ from pydantic_core import PydanticCustomError
 from rl_training.config.algorithm_table import get_config_class
 from rl_training.config.base import AlgorithmConfig, LayerSize, NonNegativeInteger, StrictModel
 from rl_training.config.evaluation_protocol import LONGEST_EPISODE, MOST_EPISODES
+from rl_training.config.hook_settings import MOST_CALLBACKS, MOST_INFO_NAMES, checked_callbacks, checked_info_names
 from rl_training.config.messages import as_config_error
 from rl_training.config.pixels import pixel_options
 from rl_training.errors import ConfigError
@@ -58,6 +61,10 @@ class TrainConfig(StrictModel):
         min_length=1,
         max_length=500,
         description="Gymnasium id of the environment, or module:EnvId for your own environment.",
+    )
+    defaults: Literal["fixed", "env"] = Field(
+        "fixed",
+        description="Values of settings that are not given: the listed ones (fixed), or by kind of env (env).",
     )
     env_kwargs: dict[str, JsonValue] = Field(
         default_factory=dict,
@@ -105,6 +112,28 @@ class TrainConfig(StrictModel):
         ge=1,
         description="Steps after which an evaluation episode is cut; it then counts with its return so far.",
     )
+    log_info: tuple[str, ...] = Field(
+        (),
+        max_length=MOST_INFO_NAMES,
+        description="Numbers in the last info of an episode to log as info_<name>; is_success is always logged.",
+    )
+    stop_at_return: float | None = Field(
+        None,
+        description="Stop when an evaluation during training has this mean return; if eval_every is 0, 20 are made.",
+    )
+    patience: int = Field(
+        0,
+        ge=0,
+        description="Stop after this many evaluations without a better one; if eval_every is 0, 20 are made; 0 is off.",
+    )
+    record_every: int = Field(
+        0, ge=0, description="Environment steps between GIFs of an episode in videos/; 0 disables them."
+    )
+    callbacks: tuple[str | dict[str, JsonValue], ...] = Field(
+        (),
+        max_length=MOST_CALLBACKS,
+        description="Callbacks of your own as module:Class, or {callback: module:Class, and its keyword arguments}.",
+    )
     checkpoint_every: Literal["auto"] | NonNegativeInteger = Field(
         "auto",
         description="Environment steps between checkpoints; auto depends on the kind of run, 0 saves at start and end.",
@@ -119,6 +148,16 @@ class TrainConfig(StrictModel):
     algo_kwargs: SerializeAsAny[AlgorithmConfig] = Field(
         default_factory=dict, validate_default=True, description="Settings of the algorithm."
     )
+
+    @field_validator("log_info", mode="before")
+    @classmethod
+    def _names_of_numbers(cls, value: Any) -> Any:
+        return checked_info_names(value)
+
+    @field_validator("callbacks", mode="before")
+    @classmethod
+    def _names_of_classes(cls, value: Any) -> Any:
+        return checked_callbacks(value)
 
     @field_validator("algo_kwargs", mode="before")
     @classmethod
@@ -144,8 +183,22 @@ class TrainConfig(StrictModel):
         except ConfigError as error:
             raise ConfigError(f"eval_env_kwargs: {error}", key="eval_env_kwargs") from None
         config._check_env_processes()
-        config.algo_kwargs.check(config)
+        if config.defaults == "fixed":  # otherwise the other values are not known yet
+            config.algo_kwargs.check(config)
         return config
+
+    @model_serializer(mode="wrap")
+    def _only_what_is_known(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A complete config needs no word about its defaults. Of another one, only the given settings are known."""
+        dumped: dict[str, Any] = serialize(self)
+        if self.defaults == "fixed":
+            return {name: value for name, value in dumped.items() if name != "defaults"}
+        given = {name: value for name, value in dumped.items() if name in self.model_fields_set}
+        for section in ("model", "algo_kwargs"):
+            if section in given:
+                names = getattr(self, section).model_fields_set
+                given[section] = {name: value for name, value in given[section].items() if name in names}
+        return given
 
     def _check_env_processes(self) -> None:
         if self.vector_backend == "async" and self.num_envs > MOST_ENV_PROCESSES:
@@ -154,6 +207,11 @@ class TrainConfig(StrictModel):
                 f"at most {MOST_ENV_PROCESSES:,}; use fewer, or another vector_backend",
                 key="num_envs",
             )
+
+    @property
+    def stops_by_evaluation(self) -> bool:
+        """Whether a setting ends the run after an evaluation."""
+        return self.stop_at_return is not None or self.patience > 0
 
     @property
     def evaluation_kwargs(self) -> dict[str, JsonValue]:
