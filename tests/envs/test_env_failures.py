@@ -284,7 +284,7 @@ def test_an_evaluation_that_fails_is_one_line_with_a_crash_file(registered: Path
             self.chosen = seed == 10_000
             return result
 
-    agent = PPO(Unlucky, output_dir=str(tmp_path), num_steps=10, minibatch_size=10, **TINY)
+    agent = PPO(Unlucky, output_dir=str(tmp_path), num_envs=1, num_steps=10, minibatch_size=10, **TINY)
     pattern = r"failed in step of an evaluation \(seed 10000, step 4 of its episode, last action \d\): faulty_envs"
     error = agent.learn(40, show=False).result.evaluation_error
     assert isinstance(error, EnvError) and re.search(pattern, str(error)), error
@@ -374,7 +374,8 @@ def test_what_is_no_crash_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_exception_of_the_env_is_one_line_with_its_place_and_cause(tmp_path: Path) -> None:
-    agent = PPO(lambda: EndlessEnv(fail_at=7), output_dir=str(tmp_path), num_steps=16, minibatch_size=8, **TINY)
+    sizes = {"num_envs": 1, "num_steps": 16, "minibatch_size": 8}
+    agent = PPO(lambda: EndlessEnv(fail_at=7), output_dir=str(tmp_path), **sizes, **TINY)
     with pytest.raises(EnvError, match=r"endless_env\.py:\d+ in step: ZeroDivisionError: the wheel") as caught:
         agent.learn(64, show=False)
     assert isinstance(caught.value.__cause__, ZeroDivisionError) and "\n" not in str(caught.value)

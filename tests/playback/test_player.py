@@ -18,10 +18,13 @@ from rl_training.envs.factory import make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError, EnvError
 from rl_training.experiment.registry import get_spec
-from rl_training.playback import player, video
-from rl_training.playback.player import has_display, record_episode, watch
-from rl_training.playback.video import open_writer
+from rl_training.playback import player
+from rl_training.playback.player import watch
+from rl_training.runtime import episode_video
 from rl_training.runtime.agent import Agent
+from rl_training.runtime.episode_video import has_display, record_episode
+from rl_training.telemetry import video
+from rl_training.telemetry.video import open_writer
 
 
 @pytest.fixture(scope="module")
@@ -209,14 +212,14 @@ def test_a_rate_that_no_file_can_have_is_refused(fps: float, agent: Agent, tmp_p
 
 def test_the_slowest_rate_can_be_written(tmp_path: Path) -> None:
     for kind in ("gif", "mp4"):
-        with open_writer(tmp_path / f"a.{kind}", player.SLOWEST_FPS) as writer:
+        with open_writer(tmp_path / f"a.{kind}", episode_video.SLOWEST_FPS) as writer:
             for step in range(3):
                 writer.add(moving_square(step))
         assert (tmp_path / f"a.{kind}").stat().st_size > 0
 
 
 def test_an_endless_episode_is_cut(agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(player, "MOST_RECORDED_STEPS", 7)
+    monkeypatch.setattr(episode_video, "MOST_RECORDED_STEPS", 7)
 
     def endless(render_mode: str) -> gym.Env[Any, Any]:
         env = gym.make("MountainCar-v0", render_mode=render_mode).unwrapped

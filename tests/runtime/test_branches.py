@@ -13,7 +13,13 @@ from rl_training.runtime.workflows import resume
 from rl_training.storage.checkpoints import list_checkpoints, load_checkpoint
 from rl_training.storage.durable_files import free_name
 
-TINY: dict[str, Any] = {"hidden_sizes": (8,), "eval_episodes": 1, "num_steps": 10, "minibatch_size": 5}
+TINY: dict[str, Any] = {
+    "hidden_sizes": (8,),
+    "eval_episodes": 1,
+    "num_envs": 1,
+    "num_steps": 10,
+    "minibatch_size": 5,
+}
 
 
 def test_resuming_an_older_checkpoint_sets_the_newer_ones_aside(tmp_path: Path) -> None:

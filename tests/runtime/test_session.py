@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rl_training import cli
+from rl_training.algorithms.common.compile.compiled_step import COMPILING
 from rl_training.config.algorithms.ppo import PPOConfig
 from rl_training.errors import EnvError
 from rl_training.experiment.manager import ExperimentManager
@@ -182,3 +183,23 @@ def test_a_resumed_run_names_the_env_that_it_was_given(tmp_path: Path) -> None:
     moved = resume(half.run_dir, env=two_more_knobs, show=False)
     assert moved.agent.config.env_id == "callable:two_more_knobs"
     assert Agent.load(latest_checkpoint(half.run_dir)).config.env_id == "callable:two_more_knobs"
+
+
+def test_a_run_says_why_it_stands_still_while_its_step_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The line comes before the compiler starts, also where the display is plain lines."""
+    shown: list[str] = []
+
+    def compiler(graph: Any, inputs: Any) -> Any:
+        shown.append(capfd.readouterr().err)
+        return graph
+
+    monkeypatch.setattr("torch._inductor.compile", compiler)
+    monkeypatch.setattr("rl_training.runtime.auto_settings.can_compile", lambda: True)
+    config = tiny_config("ppo", output_dir=str(tmp_path), compile="on")
+    train(config, show=None)
+    assert len(shown) == 1 and shown[0].endswith(f"{COMPILING}\n")
+    capfd.readouterr()
+    train(config, show=False)
+    assert shown[1:] == [""], "a quiet run says nothing"

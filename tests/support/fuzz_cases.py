@@ -93,6 +93,7 @@ def _run_directory(dice: Dice, tree: Path) -> Made:
 READ_BY = {
     "list runs": ["run.json", "run.json", "lock", ""],
     "inspect": ["checkpoints", "replay", ""],
+    "diagnose": ["metrics.jsonl", "metrics.jsonl", "config.yaml", "findings.jsonl", ""],
     "eval": ["checkpoints", "run.json", ""],
     "predict": ["checkpoints", "config.yaml", ""],
     **{name: ["metrics.jsonl", "run.json", "config.yaml", ""] for name in ("plot", "compare", "diff")},
@@ -106,6 +107,7 @@ READ_BY = {
         "lock",
         "metrics.csv",
         "metrics.csv.tmp",
+        "findings.jsonl",
         "replay",
         "crash",
         "",

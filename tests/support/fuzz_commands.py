@@ -16,7 +16,7 @@ from rl_training.command_line.app import app
 from rl_training.config.algorithm_table import ALGORITHMS, get_config_class
 from rl_training.config.train_config import TrainConfig
 
-READING = ("inspect", "predict", "list", "zoo list", "zoo table", "zoo bands", "zoo run")  # they run no env
+READING = ("inspect", "predict", "diagnose", "list", "zoo list", "zoo table", "zoo bands", "zoo run")  # they run no env
 TRAINING = ("train", "resume", "check")
 
 TARGETS = (PPO, DQN, CRASHED, "ppo", "latest", "best", f"{PPO}/checkpoints/step-000000000064", "runs/none")

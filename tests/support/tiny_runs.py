@@ -73,7 +73,7 @@ def managed(algorithm: str, output_dir: Path | str, env: Any = None, **settings:
     import rl_training
 
     options = {name: settings.pop(name) for name in ("eval_env", "preset") if name in settings}
-    settings = tiny_settings(algorithm, output_dir, **settings)
+    settings = {"defaults": "fixed", **tiny_settings(algorithm, output_dir, **settings)}  # one environment, say
     return getattr(rl_training, class_name(algorithm))(env or env_of(algorithm), **options, **settings)
 
 

@@ -109,9 +109,9 @@ def test_plain_output_is_throttled_and_has_no_escape_codes():
     display.stop()
     lines = stream.getvalue().splitlines()
     assert len(lines) == 4 + 1 + 1  # one line every five of twenty seconds, the note, the final state
-    assert lines[0] == "step 5,120 / 100,000  return 143.2  1,024 steps/s  eta 1:33"
+    assert lines[0] == "step 5,120 / 100,000  return 143.2 (training, last 100 episodes)  1,024 steps/s  eta 1:33"
     assert lines[-2] == "checkpoint[2J saved"
-    assert lines[-1] == "step 21,504 / 100,000  return 143.2  1,024 steps/s  took 0:21"
+    assert lines[-1] == "step 21,504 / 100,000  return 143.2 (training, last 100 episodes)  1,024 steps/s  took 0:21"
     assert all(text.isascii() and text.isprintable() for text in lines)
 
 
@@ -258,7 +258,7 @@ def test_no_width_wraps_or_crashes(width, ascii_only):
             assert len(lines) == 3
         else:
             assert len({len(line) for line in lines}) == 1  # the right border is straight
-            assert len(lines) in ((11, 12) if snapshot.shares else (9,))
+            assert len(lines) in ((13, 14) if snapshot.shares else (11,))
 
 
 def test_a_low_terminal_gets_the_three_line_form():
@@ -303,3 +303,31 @@ def test_eta_is_unknown_without_a_speed():
 def test_rich_is_imported_only_when_something_is_drawn():
     code = "import sys, rl_training.telemetry.console; sys.exit(bool({'rich', 'torch'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_training_return_and_the_evaluation_say_what_they_are() -> None:
+    display = ConsoleDisplay(1_000, "run", enabled=False)
+    display.update(600, {"kind": "train", "env_steps": 600, "episodes": 37, "mean_return": 213.0})
+    display.update(
+        600, {"kind": "eval", "env_steps": 500, "eval_mean_return": 500.0, "eval_std_return": 1.0, "eval_episodes": 10}
+    )
+    lines = drawn(display._snapshot, 80)
+    (training,) = [number for number, line in enumerate(lines) if "213.0" in line]
+    (evaluation,) = [number for number, line in enumerate(lines) if line.lstrip("│ ").startswith("evaluation")]
+    assert "training, last 37 episodes" in lines[training + 1]
+    assert "500.0 ± 1.0" in lines[evaluation] and "10 episodes, step 500" in lines[evaluation + 1]
+    assert plain_line(display._snapshot).startswith(
+        "step 600 / 1,000  return 213.0 (training, last 37 episodes)  evaluation 500.0 (10 episodes, step 500)"
+    )
+    display.update(900, {"kind": "train", "env_steps": 900, "episodes": 4321, "mean_return": 213.0})
+    assert display._snapshot.training_note == "training, last 100 episodes"
+
+
+def test_numbers_of_the_env_come_first_among_the_metrics() -> None:
+    display = ConsoleDisplay(1_000, "run", enabled=False)
+    losses = {f"{name}_loss": 1.0 for name in "abcdefgh"}
+    display.update(600, {"kind": "train", "env_steps": 600, "mean_return": 1.0, "info_is_success": 0.25, **losses})
+    display.update(600, {"kind": "eval", "env_steps": 600, "eval_mean_return": 1.0, "eval_info_is_success": 1.0})
+    text = "\n".join(drawn(display._snapshot, 80))
+    assert "is success       0.25 (eval 1)" in text and "info" not in text
+    assert "  is_success 0.25  evaluation 1.0" in plain_line(display._snapshot)

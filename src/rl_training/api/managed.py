@@ -18,12 +18,13 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.envs.factory import make_env
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.playback.player import Recording, record_episode
 from rl_training.runtime.agent import Agent
+from rl_training.runtime.episode_video import Recording, record_episode
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult
+from rl_training.runtime.resolved_defaults import resolve_defaults
 from rl_training.runtime.run_envs import env_name, require_stored_spaces, spaces_of, with_env
 from rl_training.runtime.spec import get_spec
-from rl_training.runtime.workflows import Callback, TrainResult, resume, train, uses_trackers
+from rl_training.runtime.workflows import CallbackArgument, TrainResult, resume, train, uses_trackers
 from rl_training.storage.checkpoints import Checkpoint, load_checkpoint, resolve_checkpoint, save_checkpoint
 from rl_training.storage.run_directory import is_run_directory, open_run_directory
 
@@ -39,8 +40,10 @@ class ManagedAlgorithm:
 
     `env` is an env id, a callable that makes environments, or a gymnasium VectorEnv. `preset` is a packaged preset, a
     YAML file, a mapping or a whole TrainConfig, and may name the environment. Every other keyword is a setting of the
-    run, the model or the algorithm by its bare name, and overrides the preset. `eval_env` replaces the training
-    environment for evaluation; an agent of a VectorEnv cannot be evaluated without one.
+    run, the model or the algorithm by its bare name, and overrides the preset. Without a preset, settings that are not
+    given have defaults for this kind of environment (config/env_defaults.py); with `defaults="fixed"`, those of
+    `rl-training list settings`. `eval_env` replaces the training environment for evaluation; an agent of a VectorEnv
+    cannot be evaluated without one.
 
     >>> from rl_training import PPO
     >>> agent = PPO("CartPole-v1", seed=0, num_envs=2, num_steps=64)
@@ -74,7 +77,7 @@ class ManagedAlgorithm:
         eval_env: str | EnvMaker | None = None,
         **settings: Any,
     ) -> None:
-        config = self._configure(env, preset, settings)
+        config = resolve_defaults(self._configure(env, preset, settings), env)
         spaces = spaces_of(config.env_id if env is None else env, config)
         spec = get_spec(self.algorithm)
         spec.check_spaces(spaces, config.env_id)
@@ -98,13 +101,15 @@ class ManagedAlgorithm:
         self,
         total_timesteps: int | None = None,
         *,
-        callback: Callback | None = None,
+        callback: CallbackArgument | None = None,
         show: bool | None = None,
         trackers: bool | None = None,
     ) -> Self:
         """Train for `total_timesteps` env steps; without a number, to the end of the config's budget.
 
-        `callback` sees every `Progress` and stops the run by returning False. `show` forces the live display on or off.
+        `callback` is a `Callback`, a function that sees every `Progress` and stops the run by returning False, or a
+        list of them. `show` forces the live display on or off.
+
         A second call continues the same run in the same run directory: with a number for that many more steps
         (schedules stretch to the new total), without one to the end of a run that was stopped. `trackers` says whether
         to log to the tracker that the config names; None does so unless the agent was loaded and another user set it.
@@ -128,7 +133,8 @@ class ManagedAlgorithm:
         self.run_dir = self._resume_from = result.run_dir.absolute()
         # A finished run counts its planned steps: a remainder too small for another rollout is not lost, and
         # learn(a).learn(b) is a run of a + b steps.
-        self._base_steps = result.env_steps if result.interrupted else result.agent.config.total_timesteps
+        is_complete = not result.interrupted and result.stop_reason is None
+        self._base_steps = result.agent.config.total_timesteps if is_complete else result.env_steps
         return self
 
     def predict(
@@ -262,6 +268,7 @@ class ManagedAlgorithm:
         self._resume_from = checkpoint.path.absolute() if named else self.run_dir
         info = open_run_directory(self.run_dir).read_info()
         finished = info.get("status") == "finished" and info.get("env_steps") == checkpoint.env_steps
+        finished = finished and "stop_reason" not in info
         self._base_steps = agent.config.total_timesteps if finished else checkpoint.env_steps
         return self
 
@@ -283,7 +290,9 @@ class ManagedAlgorithm:
             settings = {"env_id": env_name(env), **settings}
         if isinstance(env, VectorEnv):
             settings.setdefault("num_envs", env.num_envs)
-        config = load_config({"algo": self.algorithm} if preset is None else preset, settings)
+        # Without a preset, the environment decides about the defaults.
+        source = {"algo": self.algorithm, "defaults": "env"} if preset is None else preset
+        config = load_config(source, settings)
         if config.algo != self.algorithm:
             name = str(preset) if isinstance(preset, (str, Path)) else "it"
             right = get_algorithm(config.algo).class_name

@@ -24,7 +24,7 @@ from rl_training.envs.async_messages import pack, received_messages, unpack
 from rl_training.envs.async_nursery import Nursery, NurseryLost, Worker
 from rl_training.envs.env_closer import note_failed_close
 from rl_training.envs.env_types import EnvMaker
-from rl_training.envs.failures import FAILURES, RESTARTED, ActionHistory, EnvFailed, EnvFailure
+from rl_training.envs.failures import FAILURES, LAST_INFOS, RESTARTED, ActionHistory, EnvFailed, EnvFailure
 from rl_training.envs.forker import ForkerGone, how_it_ended
 from rl_training.envs.shared_block import SharedBlock
 from rl_training.envs.sync_vector import seeds_of
@@ -124,6 +124,7 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
             terminated[index], truncated[index], info, final = answer
             if final is not None:
                 infos = self._add_info(infos, {"final_obs": final[0], "final_info": final[1]}, index)
+                infos.setdefault(LAST_INFOS, {})[index] = final[1]  # as it is: arrays would cut 0.5 to an integer
                 self._history.episode(index, final[2])
             infos = self._add_info(infos, info, index)
         rewards = self._memory.rewards.copy()

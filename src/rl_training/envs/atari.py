@@ -30,6 +30,7 @@ from gymnasium.vector.utils import batch_space
 from rl_training.config.pixels import AtariOptions
 from rl_training.envs.image_wrappers import stacked
 from rl_training.errors import EnvError
+from rl_training.program import pip
 
 Array = np.ndarray
 
@@ -163,7 +164,7 @@ def _game_of(spec: EnvSpec) -> str:
     if path is None:
         raise EnvError(
             f"{spec.id} needs the ROM {game}, which belongs to ale-py and is missing: "
-            f"pip install --force-reinstall ale-py"
+            f"{pip()} install --force-reinstall ale-py"
         )
     return game
 

@@ -38,7 +38,8 @@ class EnvRunner:
             check_observation(observation, self._space)
         if not (terminated or truncated):
             return observation, float(reward), False, False, info, None
-        final = (observation, info, random_state(self.env))
+        # A copy: an env may keep one dict and fill it anew when it resets.
+        final = (observation, dict(info) if info else info, random_state(self.env))
         observation, info = self.reset()
         return observation, float(reward), bool(terminated), bool(truncated), info, final
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
+import sys
+from types import ModuleType
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
@@ -39,9 +42,23 @@ def shown_id(env_id: str) -> str:
     return repr(one_line(env_id, LONGEST_SHOWN_ID))
 
 
+def import_user_module(name: str) -> ModuleType:
+    """Import a module that the user named. The working directory comes last, so it hides no installed module."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        here, package = os.getcwd(), name.partition(".")[0]
+        is_here = os.path.isfile(os.path.join(here, f"{package}.py")) or os.path.isdir(os.path.join(here, package))
+        if error.name != package or not is_here or "" in sys.path or here in sys.path:
+            raise
+        sys.path.append(here)
+        importlib.invalidate_caches()
+        return importlib.import_module(name)
+
+
 def _import_for(env_id: str, module: str) -> None:
     try:
-        importlib.import_module(module)
+        import_user_module(module)
     except FAILURES as error:
         raise EnvError(
             f"env {shown_id(env_id)}: importing {shown_id(module)} failed with {describe_error(error, 500)}: "

@@ -98,11 +98,6 @@ def backend_of(envs: VectorEnv[Any, Any, Any]) -> BackendName:
     return next((name for kind, name in names.items() if isinstance(envs.unwrapped, kind)), "native")
 
 
-def backend_for_another_env(backend: BackendName) -> BackendName:
-    """The backend of a run that continues with another env, which may not have the same vector class."""
-    return "auto" if backend in ("native", "batched") else backend
-
-
 def _accept(
     env: VectorEnv[Any, Any, Any], num_envs: int, kwargs: dict[str, Any], backend: str
 ) -> VectorEnv[Any, Any, Any]:

@@ -35,6 +35,9 @@ def image_env(env: gym.Env[Any, Any], options: ImageOptions) -> gym.Env[Any, Any
             env = wrappers.ResizeObservation(env, options.height_and_width)
         except gym.error.DependencyNotInstalled:
             raise EnvError(f"env_kwargs.image.resize needs OpenCV: {install_hint('atari')}") from None
+        resized = env.observation_space.shape or ()
+        if resized[-1] == 1:  # OpenCV drops a single channel, and Gymnasium before 1.4 does not put it back
+            env = _reshaped(env, resized, lambda image: image.reshape(resized))
     if options.channel_first:
         height, width, channels = env.observation_space.shape or ()
         env = _reshaped(env, (channels, height, width), lambda image: np.moveaxis(image, -1, 0))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -17,14 +17,24 @@ from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 from rl_training.envs.env_closer import close_all
 from rl_training.envs.env_runner import EnvRunner
 from rl_training.envs.env_types import EnvMaker
-from rl_training.envs.failures import FAILURES, ActionHistory, EnvFailed, reason_of, trace_of
+from rl_training.envs.failures import FAILURES, LAST_INFOS, ActionHistory, EnvFailed, reason_of, trace_of
+from rl_training.errors import EnvError
+
+if TYPE_CHECKING:
+    _SyncVectorEnv = SyncVectorEnv[Any, Any]
+else:  # before Gymnasium 1.4 it takes no type arguments
+    _SyncVectorEnv = SyncVectorEnv
 
 
-class SyncVector(SyncVectorEnv[Any, Any]):
+class SyncVector(_SyncVectorEnv):
     """Gymnasium's SyncVectorEnv in same-step mode, with a record of the actions that led to a failure."""
 
     def __init__(self, makers: Sequence[EnvMaker]):
         super().__init__(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+        if len({id(env.unwrapped) for env in self.envs}) < self.num_envs:
+            raise EnvError(
+                "env: its function returns the same object again; make a new one in each call, or set num_envs=1"
+            )
         self._runners = [EnvRunner(env) for env in self.envs]
         self._history = ActionHistory(self.num_envs)
         self._observations: list[Any] = [None] * self.num_envs
@@ -58,13 +68,14 @@ class SyncVector(SyncVectorEnv[Any, Any]):
             if final is not None:
                 terminated[index], truncated[index] = over, cut
                 infos = self._add_info(infos, {"final_obs": final[0], "final_info": final[1]}, index)
+                infos.setdefault(LAST_INFOS, {})[index] = final[1]  # as it is: arrays would cut 0.5 to an integer
                 self._history.episode(index, final[2])
             if info:
                 infos = self._add_info(infos, info, index)
         return self._observe(), rewards, terminated, truncated, infos
 
     def close_extras(self, **kwargs: Any) -> None:
-        close_all(*(env.close for env in self.envs))
+        close_all(*(env.close for env in getattr(self, "envs", ())))  # none if an env could not be made
 
     def _observe(self) -> Any:
         if self._plain:

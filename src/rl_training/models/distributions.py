@@ -25,6 +25,7 @@ class Categorical:
         self.scalar = scalar  # actions are [B] for Discrete, [B, k] otherwise
         self.parameter_size = sum(self.sizes)
         self._ends = np.cumsum(self.sizes).tolist()
+        self.most_entropy = sum(math.log(size) for size in self.sizes)  # of uniform choices
 
     def _log_softmax(self, logits: Tensor) -> list[Tensor]:
         if len(self.sizes) == 1:

@@ -1,90 +1,13 @@
-"""The player: shows an agent in a window, or records it to a GIF or MP4."""
+"""The player: shows an agent in a window."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import gymnasium as gym
-import numpy as np
-
 from rl_training.envs.env_closer import closed_after
-from rl_training.envs.env_runner import WatchedEnv
 from rl_training.envs.env_types import EnvMaker
-from rl_training.envs.failures import EnvFailed
-from rl_training.errors import ConfigError, EnvError, install_hint
-from rl_training.playback.video import open_writer
+from rl_training.errors import EnvError
 from rl_training.runtime.agent import Agent
-from rl_training.runtime.auto_settings import limited_threads
+from rl_training.runtime.episode_video import Recording, has_display, play, render, rendering_env
 from rl_training.runtime.evaluation import DEFAULT_SEED
-from rl_training.text import one_line
-
-DEFAULT_FPS = 30
-SLOWEST_FPS, FASTEST_FPS = 0.1, 1000  # a GIF cannot show one picture for more than eleven minutes
-# An environment without a time limit must not fill the disk: a recorded episode is cut here.
-MOST_RECORDED_STEPS = 10_000
-
-
-@dataclass(frozen=True)
-class Recording:
-    """The result of playing. `speed` is relative to the environment's own rate: long GIFs are played faster."""
-
-    path: Path | None
-    returns: tuple[float, ...]
-    lengths: tuple[int, ...]
-    pictures: int = 0
-    speed: float = 1.0
-
-
-def has_display() -> bool:
-    """Whether a window can be opened here."""
-    if os.environ.get("SDL_VIDEODRIVER") in ("dummy", "offscreen"):
-        return False
-    if sys.platform in ("win32", "darwin"):
-        return "SSH_CONNECTION" not in os.environ
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
-def record_episode(
-    agent: Agent,
-    path: str | Path,
-    *,
-    episodes: int = 1,
-    seed: int = DEFAULT_SEED,
-    fps: float | None = None,
-    deterministic: bool = True,
-    env: str | EnvMaker | None = None,
-) -> Recording:
-    """Play episodes on a separate environment and write them to a .gif or .mp4; episode i is reset with `seed` + i.
-
-    `fps` is in env steps per second (default: the environment's own rate). The file appears whole or not at all, and
-    never with a single picture: an environment that draws nothing is an error.
-    """
-    path = Path(path)
-    target = path.absolute()  # now: an environment may change the working directory
-    if fps is not None and not SLOWEST_FPS <= fps <= FASTEST_FPS:
-        raise ConfigError(f"fps: {fps:g} is not valid, expected a number from {SLOWEST_FPS} to {FASTEST_FPS}")
-    if not has_display():
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    with closed_after(_rendering_env(agent, env, "rgb_array")) as rendering_env:
-        rate = _own_rate(rendering_env) if fps is None else fps
-        with open_writer(target, float(rate)) as writer:
-
-            def add_picture(watched: WatchedEnv) -> None:
-                writer.add(_picture(watched))
-
-            returns, lengths = _play(
-                agent, rendering_env, episodes, seed, deterministic, add_picture, MOST_RECORDED_STEPS
-            )
-            if not writer.moves:
-                name = agent.config.env_id if env is None else env
-                raise EnvError(f"{name} draws the same picture at every step: there is nothing to show")
-    return Recording(path if path.absolute() == target else target, returns, lengths, writer.pictures, writer.speed)
 
 
 def watch(
@@ -98,77 +21,6 @@ def watch(
     """Play episodes in a window, at the environment's own rate."""
     if not has_display():
         raise EnvError("no display to open a window on: record a .gif or .mp4 instead")
-    with closed_after(_rendering_env(agent, env, "human")) as rendering_env:
-        returns, lengths = _play(agent, rendering_env, episodes, seed, deterministic, _render, None)
+    with closed_after(rendering_env(agent, env, "human")) as env_to_watch:
+        returns, lengths = play(agent, env_to_watch, episodes, seed, deterministic, render, None)
     return Recording(None, returns, lengths)
-
-
-def _rendering_env(agent: Agent, env: str | EnvMaker | None, render_mode: str) -> gym.Env[Any, Any]:
-    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    return agent.env_maker(env, render_mode=render_mode)()
-
-
-def _play(
-    agent: Agent,
-    env: gym.Env[Any, Any],
-    episodes: int,
-    seed: int,
-    deterministic: bool,
-    show: Callable[[WatchedEnv], Any],
-    most_steps: int | None,
-) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    returns, lengths = [], []
-    watched = WatchedEnv(env)
-    with limited_threads(1), _missing_renderer_named(env):
-        for episode in range(episodes):
-            observation, _ = watched.reset(seed + episode)
-            show(watched)
-            total, length, memory, over = 0.0, 0, None, False
-            while not over:
-                actions, memory = agent.act([observation], memory, np.array([length == 0]), deterministic)
-                observation, reward, terminated, truncated, _ = watched.step(actions[0])
-                show(watched)
-                total, length = total + float(reward), length + 1
-                over = bool(terminated or truncated or length == most_steps)
-            returns.append(total)
-            lengths.append(length)
-    return tuple(returns), tuple(lengths)
-
-
-@contextlib.contextmanager
-def _missing_renderer_named(env: gym.Env[Any, Any]) -> Iterator[None]:
-    """Some environments import their rendering library only when they first render."""
-    try:
-        yield
-    except gym.error.DependencyNotInstalled as error:
-        raise EnvError(f"{_name(env)} cannot be drawn ({one_line(error)}): {install_hint('video')}") from None
-
-
-def _own_rate(env: gym.Env[Any, Any]) -> float:
-    """The frame rate that an environment states, if it is a usable number."""
-    rate: Any = (env.metadata or {}).get("render_fps")
-    usable = isinstance(rate, (int, float)) and SLOWEST_FPS <= rate <= FASTEST_FPS
-    return float(rate if usable else DEFAULT_FPS)
-
-
-def _name(env: gym.Env[Any, Any]) -> str:
-    return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
-
-
-def _render(watched: WatchedEnv) -> Any:
-    try:
-        return watched.render()
-    except EnvFailed as error:
-        if not isinstance(error.__cause__, NotImplementedError):
-            raise
-        name = _name(watched.env)
-        raise EnvError(f"{name} cannot be drawn: it has no render(); `rl-training eval` scores it") from None
-
-
-def _picture(watched: WatchedEnv) -> np.ndarray:
-    picture, env = _render(watched), watched.env
-    name = _name(env)
-    if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
-        modes = ", ".join((env.metadata or {}).get("render_modes", [])) or "none"
-        raise EnvError(f"{name} draws no pictures: recording needs the render mode rgb_array, it has {modes}")
-    return picture if picture.dtype == np.uint8 else picture.clip(0, 255).astype(np.uint8)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -16,16 +15,15 @@ import torch
 from rl_training.algorithms import get_learner
 from rl_training.algorithms.common.learner import Learner
 from rl_training.algorithms.common.streams import Streams
-from rl_training.config.pixels import kept_for_another_env
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import EnvMaker
-from rl_training.envs.factory import make_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, NumericalError, RLTrainingError
 from rl_training.models.parameter_limit import parameter_limit
 from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
-from rl_training.runtime.run_envs import require_env
+from rl_training.runtime.info_numbers import InfoNumbers
+from rl_training.runtime.run_envs import single_env_maker
 from rl_training.storage.checkpoints import Checkpoint
 from rl_training.telemetry.metric_lines import warn
 from rl_training.text import one_line
@@ -117,6 +115,7 @@ class Agent:
         env: str | EnvMaker | None = None,
     ) -> EvalResult:
         """Play whole episodes on one thread; episode i is reset with `seed` + i and cut after `max_steps` steps."""
+        numbers = InfoNumbers(self.config.log_info)
         with limited_threads(1):
             result = evaluate(
                 self,
@@ -125,23 +124,19 @@ class Agent:
                 seed=seed,
                 deterministic=deterministic,
                 max_steps=self.config.eval_max_steps if max_steps is None else max_steps,
+                numbers=numbers,
             )
         assert result is not None  # only `stopped` cuts an evaluation short
-        if result.finding is not None:
-            warn(result.finding)
+        numbers.report_missing()
+        for problem in [*numbers.take_problems(), *([] if result.finding is None else [result.finding])]:
+            warn(problem)
         return result
 
     def env_maker(
         self, env: str | EnvMaker | None = None, *, render_mode: str | None = None
     ) -> Callable[[], gym.Env[Any, Any]]:
         """Makes single environments for evaluation and play: the run's own, or `env` with the same spaces."""
-        source = self.config.env_id if env is None else env
-        env_kwargs: dict[str, Any] = {}  # a callable has its own
-        if isinstance(source, str):
-            require_env(source)
-            stored = self.config.evaluation_kwargs
-            env_kwargs = stored if env is None else kept_for_another_env(stored)
-        return partial(make_env, source, env_kwargs, render_mode=render_mode)
+        return single_env_maker(self.config, env, render_mode=render_mode)
 
     def _encode(self, observations: Any) -> np.ndarray:
         if self.spaces.observation_dtype == np.uint8:

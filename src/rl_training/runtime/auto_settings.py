@@ -33,6 +33,7 @@ PAYS_FROM_STEPS = 40_000
 # that it costs 2% of a fast run, nor so rarely that a slow run loses more than a few minutes.
 ON_POLICY_INTERVAL, ON_POLICY_IMAGE_INTERVAL = 50_000, 100_000
 REPLAY_INTERVAL, REPLAY_IMAGE_INTERVAL = 20_000, 50_000
+EVALUATIONS_TO_STOP = 20  # of a run that stops by its evaluations and does not say how often it has them
 STEPS_PER_ENV = 5_000  # at least, so that with many environments episodes still end by themselves
 
 
@@ -51,6 +52,8 @@ def resolve_auto(
         "compile": resolve_compile(config, device),
         "checkpoint_every": resolve_checkpoint_every(config, spaces.observation_shape, num_envs or config.num_envs),
     }
+    if config.stops_by_evaluation and not config.eval_every:
+        settings["eval_every"] = max(1, config.total_timesteps // EVALUATIONS_TO_STOP)
     if envs is not None and config.vector_backend == "auto":
         settings["vector_backend"] = backend_of(envs)
     return config.model_copy(update=settings)

@@ -6,13 +6,16 @@ transitions, and which envs now show the first observation of an episode.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from rl_training.envs.failures import LAST_INFOS
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError
+from rl_training.runtime.info_numbers import info_of_row
 
 Resolved = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Successor observations [N, ...], valid rows [N], episode starts [N]. A plain tuple: one is made in every step."""
@@ -31,6 +34,9 @@ class Boundaries(Protocol):
 
     def resolve(self, obs: np.ndarray, done: np.ndarray, num_done: Count, infos: dict[str, Any]) -> Resolved:
         """`obs` is what the env returned, encoded; `done` marks the `num_done` envs whose episode ended."""
+
+    def last_info(self, infos: dict[str, Any], env: int) -> Mapping[str, Any]:
+        """The last info of the episode that ended in this step in `env`; empty if the vector env does not give it."""
 
 
 class SameStepBoundaries:
@@ -52,6 +58,18 @@ class SameStepBoundaries:
         if num_done:
             return self._with_final_observations(obs, done, infos), self.every_env, done
         return obs, self.every_env, done
+
+    def last_info(self, infos: dict[str, Any], env: int) -> Mapping[str, Any]:
+        last = infos.get(LAST_INFOS)
+        if last is not None:  # of our own vector envs: the very dict that the env returned
+            info: Mapping[str, Any] = last[env]
+            return info
+        final = infos.get("final_info")
+        if isinstance(final, Mapping):
+            return info_of_row(final, env)
+        # Older vector envs have an array of dicts. The infos beside it belong to the next episode.
+        row = final[env] if isinstance(final, (np.ndarray, list, tuple)) and len(final) > env else None
+        return row if isinstance(row, Mapping) else {}
 
     def _with_final_observations(self, obs: np.ndarray, done: np.ndarray, infos: dict[str, Any]) -> np.ndarray:
         if "final_obs" not in infos:
@@ -88,6 +106,9 @@ class NextStepBoundaries:
         starts, self._awaits_reset = self._awaits_reset, done
         self.skipped_rows += int(num_done)
         return obs, ~starts, starts
+
+    def last_info(self, infos: dict[str, Any], env: int) -> Mapping[str, Any]:
+        return info_of_row(infos, env)
 
 
 def boundaries_for(mode: AutoresetMode, envs: VectorEnv, spaces: Spaces) -> Boundaries:

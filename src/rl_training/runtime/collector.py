@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -23,6 +24,7 @@ from rl_training.envs.failures import FAILURES, RESTARTED, EnvFailed, EnvFailure
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import NumericalError, RLTrainingError
 from rl_training.runtime.boundaries import boundaries_for
+from rl_training.runtime.info_numbers import InfoNumbers
 from rl_training.runtime.rollout_writer import RolloutWriter
 from rl_training.runtime.steps import Episode, EpisodeStatistics, Step
 
@@ -41,6 +43,7 @@ class Collector:
         learner: Learner,
         streams: Streams,
         overdue: Callable[[], bool] = lambda: False,
+        log_info: Sequence[str] = (),
     ):
         self.envs, self.spaces, self.learner, self.streams = envs, spaces, learner, streams
         self.num_envs: int = envs.num_envs
@@ -48,6 +51,7 @@ class Collector:
         self._float_observations = spaces.observation_dtype != np.uint8
         self._box_actions = spaces.action_kind == "box"
         self.overdue = overdue  # whether a rollout must not be finished, because the run stops
+        self.info_numbers = InfoNumbers(log_info)
         self.seconds_env = self.seconds_acting = 0.0
         self._writer = RolloutWriter()
         self.reset(0)
@@ -110,7 +114,8 @@ class Collector:
         episodes = []
         if num_done:
             # A lost life ends the episode for the learner, but not the game whose score is reported.
-            episodes = self._statistics.finish(done & ~infos.get("life_lost", np.False_), valid)
+            over = done & ~infos.get("life_lost", np.False_)
+            episodes = self._statistics.finish(over, valid, partial(self._last_numbers, infos))
         extras = action.extras
         return Step(
             obs, actions, rewards, next_obs, terminated, truncated, valid, starts, extras, memory, episodes, broken
@@ -135,6 +140,11 @@ class Collector:
         return self.reset_at + self._vector_steps * self.num_envs - skipped_rows
 
     @property
+    def longest_running(self) -> int:
+        """The length so far of the longest episode that has not ended."""
+        return self._statistics.longest
+
+    @property
     def failures(self) -> list[EnvFailure]:
         """Env failures that the run has survived. The list grows as envs are replaced; only `async` replaces them."""
         failures: list[EnvFailure] = getattr(self.envs.unwrapped, "failures", [])
@@ -145,6 +155,10 @@ class Collector:
         """What else happened to the processes of the envs, one line each. This list grows too."""
         notes: list[str] = getattr(self.envs.unwrapped, "notes", [])
         return notes
+
+    def _last_numbers(self, infos: dict[str, Any], env: int) -> Mapping[str, float]:
+        """The numbers of the episode that ended in this step in `env`."""
+        return self.info_numbers.read(self._boundaries.last_info(infos, env))
 
     def _random_action(self, repeat: int) -> Action:
         if self._held_steps % repeat == 0:

@@ -22,6 +22,7 @@ from rl_training.config.loading import save_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.failures import EnvFailed, EnvFailure
 from rl_training.errors import NumericalError, RLTrainingError
+from rl_training.program import call
 from rl_training.runtime.loops import Loop
 from rl_training.storage.durable_files import atomic_write_text, free_name, make_own_directory
 from rl_training.storage.tensor_files import write_arrays
@@ -64,7 +65,7 @@ class CrashReports:
         path, hint = None, ""
         if isinstance(error, EnvFailed):
             path = self._write_failure(error.failure)
-            hint = f"; replay it with: rl-training reproduce {path}"
+            hint = f"; replay it with: {call('reproduce', path)}"
         elif isinstance(error, NumericalError):
             path = self._write_bundle(error)
             hint = f"; the evidence is in {path}"

@@ -16,8 +16,9 @@ from rl_training.errors import NumericalError
 # The norm of a gradient covers each of its entries, and a loss that is not finite has no finite gradient. Other losses
 # of an algorithm (critic_loss, actor_loss) are parts of what these norms are taken of.
 WATCHED = ("loss", "critic_loss", "grad_norm", "critic_grad_norm", "actor_grad_norm", "auxiliary_grad_norm")
-# Explained variance is undefined when all returns are equal.
-MAY_BE_UNDEFINED = ("explained_variance",)
+# Explained variance is undefined when all returns are equal. The spread of returns is there to be looked at: if it
+# overflows, so does the loss.
+MAY_BE_UNDEFINED = ("explained_variance", "target_std")
 
 
 def check_update(result: UpdateResult, batch: Any, learner: Learner) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -14,6 +14,7 @@ from rl_training.config.evaluation_protocol import FIRST_EVAL_SEED, LONGEST_EPIS
 from rl_training.envs.env_closer import close_all
 from rl_training.envs.env_runner import WatchedEnv
 from rl_training.errors import NumericalError
+from rl_training.runtime.info_numbers import InfoNumbers, means
 
 if TYPE_CHECKING:
     from rl_training.runtime.agent import Agent
@@ -27,12 +28,14 @@ MOST_ENVS_AT_ONCE = 32
 class EvalResult:
     """Raw, undiscounted returns of the episodes, in the order of their seeds.
 
-    `cut_episodes` of them did not end within the step limit; they count with their return until then.
+    `cut_episodes` of them did not end within the step limit; they count with their return until then. `infos` has the
+    numbers in the last info of each episode: `is_success` and those of the setting `log_info`.
     """
 
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     cut_episodes: int = 0
+    infos: tuple[Mapping[str, float], ...] = field(default=(), hash=False)
 
     @property
     def mean_return(self) -> float:
@@ -41,6 +44,11 @@ class EvalResult:
     @property
     def std_return(self) -> float:
         return float(np.std(self.returns))
+
+    @property
+    def info_means(self) -> dict[str, float]:
+        """The mean of each number over the episodes that have it, as `info_<name>`."""
+        return means(self.infos, list(dict.fromkeys(name for info in self.infos for name in info)))
 
     @property
     def finding(self) -> str | None:
@@ -55,7 +63,8 @@ class EvalResult:
 
     def summary(self) -> dict[str, Any]:
         cut = {"cut_episodes": self.cut_episodes} if self.cut_episodes else {}
-        return {"mean_return": self.mean_return, "std_return": self.std_return, "episodes": len(self.returns), **cut}
+        scores = {"mean_return": self.mean_return, "std_return": self.std_return, "episodes": len(self.returns)}
+        return {**scores, **self.info_means, **cut}
 
 
 def evaluate(
@@ -67,19 +76,23 @@ def evaluate(
     deterministic: bool = True,
     max_steps: int = LONGEST_EPISODE,
     stopped: Callable[[], bool] = lambda: False,
+    numbers: InfoNumbers | None = None,
 ) -> EvalResult | None:
     """Play `episodes` episodes; episode i is reset with `seed` + i. None if `stopped` cut them short.
 
     An episode that does not end by itself is cut after `max_steps` steps: an env without a time limit has a result too.
-    Several environments run side by side so that acting is batched. A slot without further episodes keeps its last
-    observation and is ignored: rows keep their place, as the memory of a recurrent policy requires.
+    `numbers` reads the last info of each episode. Several environments run side by side so that acting is batched. A
+    slot without further episodes keeps its last observation and is ignored: rows keep their place, as the memory of a
+    recurrent policy requires.
     """
     episodes = whole_number("episodes", episodes, most=MOST_EPISODES)
     seed = whole_number("seed", seed, least=0, most=LARGEST_SEED)
     max_steps = whole_number("max_steps", max_steps)
+    numbers = InfoNumbers() if numbers is None else numbers
     envs = [WatchedEnv(make_env()) for _ in range(min(episodes, MOST_ENVS_AT_ONCE))]
     try:
         returns, lengths, cut_episodes = np.zeros(episodes), np.zeros(episodes, np.int64), 0
+        infos: list[Mapping[str, float]] = [{}] * episodes
         playing = list(range(len(envs)))  # the episode of each slot; -1 if none is left
         observations = [env.reset(seed + i)[0] for i, env in enumerate(envs)]
         next_episode = len(envs)
@@ -92,20 +105,23 @@ def evaluate(
             for slot, episode in enumerate(playing):
                 if episode < 0:
                     continue
-                observations[slot], reward, terminated, truncated, _ = envs[slot].step(actions[slot])
+                observations[slot], reward, terminated, truncated, info = envs[slot].step(actions[slot])
                 returns[episode] += float(reward)
                 lengths[episode] += 1
                 is_over = bool(terminated or truncated)
                 if lengths[episode] >= max_steps and not is_over:
                     is_over, cut_episodes = True, cut_episodes + 1
                 if is_over:
+                    infos[episode] = numbers.read(info or {})
                     playing[slot] = next_episode if next_episode < episodes else -1
                     next_episode += 1
                     starts[slot] = True
                     if playing[slot] >= 0:
                         observations[slot], _ = envs[slot].reset(seed + playing[slot])
         _check_finite(returns, seed)
-        return EvalResult(tuple(returns.tolist()), tuple(lengths.tolist()), cut_episodes)
+        return EvalResult(
+            tuple(returns.tolist()), tuple(lengths.tolist()), cut_episodes, tuple(infos) if any(infos) else ()
+        )
     finally:
         close_all(*(env.env.close for env in envs))
 

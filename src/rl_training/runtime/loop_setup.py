@@ -13,7 +13,9 @@ from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.envs.spaces import Spaces
 from rl_training.runtime.agent import no_larger_than
 from rl_training.runtime.auto_settings import resolve_auto
+from rl_training.runtime.callback_list import check_hook_settings
 from rl_training.runtime.loops import Loop
+from rl_training.runtime.resolved_defaults import resolve_defaults
 from rl_training.runtime.run_envs import check_budget, check_eval_env, require_stored_spaces, spaces_of, training_envs
 from rl_training.runtime.spec import get_spec
 from rl_training.runtime.stop_signals import StopSignals
@@ -29,6 +31,7 @@ def open_loop(
     checkpoint: Checkpoint | None = None,
 ) -> Iterator[Loop]:
     """The loop of a run on its environments, at step 0. Everything that can be refused is refused here."""
+    config = resolve_defaults(config, env)
     if checkpoint is None:
         check_budget(config, env)
     with training_envs(config, env) as envs:
@@ -39,6 +42,7 @@ def open_loop(
             require_stored_spaces(spaces, config.env_id, checkpoint)
         if eval_env is None:
             check_eval_env(config, env, spaces)
+        check_hook_settings(config, env, eval_env)
         config = resolve_auto(config, spaces, None if envs is env else envs, num_envs=envs.num_envs)
         with contextlib.nullcontext() if checkpoint is None else no_larger_than(checkpoint):
             # A rollout that takes too long after a stop signal is dropped.

@@ -56,10 +56,12 @@ class Loop(ABC):
         overdue: Callable[[], bool] = lambda: False,
     ):
         self.learner, self.config, self.streams = learner, config, streams
-        self.collector = Collector(envs, spaces, learner, streams, overdue)
+        self.collector = Collector(envs, spaces, learner, streams, overdue, config.log_info)
         self.clock = learner.clock
         self.dropped = False
         self.seconds_learning = 0.0
+        self.reward_max, self.longest_episode = 0.0, 0  # so far: of shaped rewards, and of finished episodes
+        self._rewards_seen, self._rewards_clipped = 0, 0  # since the last call of `figures`
 
     @property
     def env_steps(self) -> int:
@@ -77,6 +79,8 @@ class Loop(ABC):
     def __iter__(self) -> Iterator[Progress]:
         try:
             while (progress := self.round()) is not None:
+                for episode in progress.episodes:
+                    self.longest_episode = max(self.longest_episode, episode.length)
                 yield progress
         except RolloutDropped:  # the state is as it was before the round
             self.dropped = True
@@ -99,11 +103,36 @@ class Loop(ABC):
         self.seconds_learning += time.perf_counter() - started
         return result
 
+    def figures(self) -> dict[str, Any]:
+        """What the loop adds to a metric line: how large rewards and how long episodes have been."""
+        line: dict[str, Any] = {"reward_max": self.reward_max}
+        self.longest_episode = max(self.longest_episode, self.collector.longest_running)
+        line["longest_episode"] = self.longest_episode
+        if self._rewards_seen:
+            line["reward_clipped"] = self._rewards_clipped / self._rewards_seen
+        self._rewards_seen, self._rewards_clipped = 0, 0
+        return line
+
+    def shape_rewards(self, rewards: np.ndarray) -> np.ndarray:
+        shaped = self.learner.shape_rewards(rewards)
+        limit = self.learner.reward_clip
+        if limit is not None:
+            self._rewards_seen += rewards.size
+            self._rewards_clipped += int(np.count_nonzero(np.abs(rewards * self.learner.reward_scale) > limit))
+        return shaped
+
     def state_dict(self) -> dict[str, Any]:
-        return {"env_steps": self.env_steps}
+        return {
+            "env_steps": self.env_steps,
+            "reward_max": self.reward_max,
+            "longest_episode": self.longest_episode,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.clock.env_steps = int(state["env_steps"])
+        # Older checkpoints have neither.
+        self.reward_max = float(state.get("reward_max", 0.0))
+        self.longest_episode = int(state.get("longest_episode", 0))
 
 
 class OnPolicyLoop(Loop):
@@ -149,9 +178,12 @@ class OnPolicyLoop(Loop):
 
     def _shaped_rewards(self, rollout: Rollout) -> np.ndarray:
         """Scaled and clipped, then normalized if the config asks for it."""
-        rewards = self.learner.shape_rewards(rollout.rewards)
+        rewards = self.shape_rewards(rollout.rewards)
         normalizer = self.learner.return_normalizer
-        return rewards if normalizer is None else normalizer(rewards, rollout.episode_starts, rollout.valid)
+        if normalizer is not None:
+            rewards = normalizer(rewards, rollout.episode_starts, rollout.valid)
+        self.reward_max = max(self.reward_max, float(np.abs(rewards).max()))
+        return rewards
 
     def barrier(self) -> None:
         """Do nothing: every rollout bootstraps where it ends, so between rollouts there is nothing to cut."""
@@ -181,10 +213,14 @@ class ReplayLoop(Loop):
         self.learner.observe(step.obs, step.valid)
         if step.broken is not None:
             self.buffer.cut(step.broken)
+        rewards = self.shape_rewards(step.rewards)
+        for reward in rewards.tolist():  # for a few envs faster than NumPy
+            if not -self.reward_max <= reward <= self.reward_max:
+                self.reward_max = abs(reward)
         self.buffer.add(
             step.obs,
             step.actions,
-            self.learner.shape_rewards(step.rewards),
+            rewards,
             step.next_obs,
             step.terminated,
             step.truncated,

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
 from rl_training.runtime.divergence import check_metrics
+from rl_training.runtime.info_numbers import means
 from rl_training.runtime.loops import Progress
-
-RECENT_EPISODES = 100
+from rl_training.telemetry.metric_lines import RECENT_EPISODES
 
 
 class MetricWindow:
-    """Collects progress and turns it into one metric line. Numbers leave torch here, once per line."""
+    """Collects progress and turns it into one metric line. Numbers leave torch here, once per line.
 
-    def __init__(self) -> None:
+    `info_names` are the numbers of episodes that a line has, in this order.
+    """
+
+    def __init__(self, info_names: Sequence[str] = ()) -> None:
+        self._info_names = info_names
+        self._infos: deque[Mapping[str, float]] = deque(maxlen=RECENT_EPISODES)  # beside `recent`
         self.episodes = 0
         self.recent: deque[tuple[float, int]] = deque(maxlen=RECENT_EPISODES)
         self._history: list[Metrics] = []
@@ -31,6 +37,7 @@ class MetricWindow:
         for episode in progress.episodes:
             self.episodes += 1
             self.recent.append((episode.total_reward, episode.length))
+            self._infos.append(episode.info)
 
     def line(self) -> dict[str, Any]:
         """The line for everything since the last one; the window is empty afterwards."""
@@ -44,6 +51,7 @@ class MetricWindow:
         if self.recent:
             line["mean_return"] = sum(total for total, _ in self.recent) / len(self.recent)
             line["mean_length"] = sum(length for _, length in self.recent) / len(self.recent)
+            line |= means(self._infos, self._info_names)
         metrics = self.check()
         self._history, self._progress = [], None
         return line | metrics
@@ -57,8 +65,16 @@ class MetricWindow:
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        return {"episodes": self.episodes, "recent": [list(episode) for episode in self.recent]}
+        state: dict[str, Any] = {"episodes": self.episodes, "recent": [list(episode) for episode in self.recent]}
+        if any(self._infos):
+            state["infos"] = [dict(info) for info in self._infos]
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.episodes = int(state["episodes"])
         self.recent = deque(((float(r), int(n)) for r, n in state["recent"]), maxlen=RECENT_EPISODES)
+        # Older checkpoints, and runs without such numbers, have none.
+        infos: list[Mapping[str, Any]] = state.get("infos", [{}] * len(self.recent))
+        self._infos = deque(
+            ({name: float(value) for name, value in info.items()} for info in infos), maxlen=RECENT_EPISODES
+        )

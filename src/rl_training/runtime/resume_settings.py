@@ -8,6 +8,7 @@ from typing import Any
 from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.errors import ConfigError
+from rl_training.program import call
 from rl_training.runtime.auto_settings import compile_setting_on_resume
 
 # How and where a run is computed. With another value it continues well, but not bit for bit.
@@ -21,6 +22,11 @@ REPORTS = (
     "eval_episodes",
     "eval_max_steps",
     "keep_checkpoints",
+    "log_info",
+    "stop_at_return",
+    "patience",
+    "record_every",
+    "callbacks",
     "tensorboard",
     "wandb_project",
 )
@@ -39,7 +45,7 @@ def changed_on_resume(
         if name not in (*CHANGES_NUMBERS, *REPORTS):
             raise ConfigError(
                 f"{name}: cannot change when a run is resumed, only {', '.join((*CHANGES_NUMBERS, *REPORTS))} can; "
-                "start a new run with `rl-training train` instead",
+                f"start a new run with `{call('train')}` instead",
                 key=name,
             )
     if total_timesteps is not None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
+from rl_training.config.loading import backend_for_another_env
 from rl_training.config.pixels import kept_for_another_env
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_closer import close_all, closed_after
-from rl_training.envs.env_types import EnvSource
-from rl_training.envs.factory import backend_for_another_env, make_env, make_vector_env
+from rl_training.envs.env_types import EnvMaker, EnvSource
+from rl_training.envs.factory import make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError, EnvError
 from rl_training.storage.checkpoints import Checkpoint
@@ -73,6 +75,30 @@ def require_stored_spaces(spaces: Spaces, env_id: str, checkpoint: Checkpoint) -
         raise EnvError(
             f"{env_id} has other spaces than the env of {checkpoint.path} had: pass one with the same spaces"
         )
+
+
+def single_env_maker(
+    config: TrainConfig, env: str | EnvMaker | None = None, *, render_mode: str | None = None
+) -> Callable[[], gym.Env[Any, Any]]:
+    """Makes single environments for evaluation and play: the run's own, or `env` with the same spaces."""
+    source = config.env_id if env is None else env
+    env_kwargs: dict[str, Any] = {}  # a callable has its own
+    if isinstance(source, str):
+        require_env(source)
+        stored = config.evaluation_kwargs
+        env_kwargs = stored if env is None else kept_for_another_env(stored)
+    return partial(make_env, source, env_kwargs, render_mode=render_mode)
+
+
+def eval_env_maker(
+    config: TrainConfig, env: EnvSource | None, eval_env: str | EnvMaker | None, *, render_mode: str | None = None
+) -> Callable[[], gym.Env[Any, Any]] | None:
+    """Makes the evaluation environments of a run; None if there is only a vector environment, which has no copy."""
+    if eval_env is not None or env is None:
+        return single_env_maker(config, eval_env, render_mode=render_mode)
+    if isinstance(env, VectorEnv):
+        return None
+    return partial(make_env, env, config.evaluation_kwargs, render_mode=render_mode)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, RLTrainingError
 from rl_training.runtime.agent import restore_learner
+from rl_training.runtime.callbacks import Hooks
 from rl_training.runtime.loops import Loop, ReplayLoop
 from rl_training.runtime.metric_window import MetricWindow
 from rl_training.storage.checkpoints import (
@@ -52,9 +53,11 @@ class RunSaver:
         spaces: Spaces,
         loop: Loop,
         window: MetricWindow,
+        hooks: Hooks,
         note: Callable[[str], None],
     ):
         self.run, self.config, self.spaces, self.loop, self.window = run, config, spaces, loop, window
+        self.hooks = hooks
         self.run_dir = run.path
         self.note = note
         self.best_return: float | None = None
@@ -95,6 +98,8 @@ class RunSaver:
             "evaluated_at": self.evaluated_at,
             "metrics_offset": metrics_offset,
         }
+        if callbacks := self.hooks.state_dict():
+            state["callbacks"] = callbacks
         self.run.folder("checkpoints")
         path = save_checkpoint(
             checkpoint_path(self.run_dir, "resume", self.loop.env_steps),
@@ -134,6 +139,7 @@ class RunSaver:
         try:
             self.loop.load_state_dict(state["loop"])
             self.window.load_state_dict(state["window"])
+            self.hooks.load_state_dict(state.get("callbacks", {}))
             self._restore_replay(checkpoint)
             self.best_return = _optional(float, state["best_return"])
             self.evaluated_at = _optional(int, state.get("evaluated_at"))

@@ -10,27 +10,27 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
-from gymnasium.vector import VectorEnv
 
-from rl_training.algorithms.common.learner import Learner
-from rl_training.config.messages import printable
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.replay_memory import ran_out_of_memory
+from rl_training.diagnosis.findings_file import FindingsSink
+from rl_training.diagnosis.run_finding import Finding
 from rl_training.envs.env_types import EnvMaker, EnvSource
-from rl_training.envs.factory import make_env
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.auto_settings import limited_threads
+from rl_training.runtime.callback_entry import answers_false
+from rl_training.runtime.callback_list import ProgressFunction
+from rl_training.runtime.callbacks import Hooks, RunContext, Surroundings
 from rl_training.runtime.crash_reports import CrashReports
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
 from rl_training.runtime.loops import Loop, Progress
 from rl_training.runtime.metric_window import MetricWindow
 from rl_training.runtime.run_clock import Cadence, RunClock
+from rl_training.runtime.run_envs import eval_env_maker
 from rl_training.runtime.run_saver import RunSaver
 from rl_training.runtime.stop_signals import StopSignals
 from rl_training.runtime.train_result import TrainResult
@@ -43,9 +43,7 @@ from rl_training.telemetry.metric_lines import warn
 from rl_training.telemetry.recorder import Recorder
 from rl_training.text import one_line
 
-Callback = Callable[[Progress], bool | None]
-
-__all__ = ["Adviser", "Callback", "Session", "TrainResult", "run_session"]
+__all__ = ["Session", "TrainResult", "run_session"]
 
 
 @dataclass
@@ -54,25 +52,7 @@ class Evaluations:
 
     error: Exception | None = None  # of an evaluation after the last step of the run
     told_of_cuts: bool = False
-
-
-class Adviser:
-    """Passes on a learner's advice, once, when two metric lines in a row call for it.
-
-    One line proves little: at first a network is wrong about everything.
-    """
-
-    def __init__(self, learner: Learner, note: Callable[[str], None]) -> None:
-        self._learner, self._note = learner, note
-        self._last: str | None = None
-        self._given: set[str] = set()
-
-    def look(self, line: Mapping[str, Any]) -> None:
-        advice = self._learner.advice(line)
-        if advice is not None and advice == self._last and advice not in self._given:
-            self._given.add(advice)
-            self._note(advice)
-        self._last = advice
+    training_is_over: bool = False  # from here on an evaluation that fails must not take the trained agent away
 
 
 @dataclass(frozen=True)
@@ -90,15 +70,14 @@ class Session:
     recorder: Recorder
     saver: RunSaver
     crashes: CrashReports
-    adviser: Adviser
+    findings: FindingsSink
     clock: RunClock
+    hooks: Hooks
     tracker_fields: Mapping[str, Any]  # for run.json
     evaluations: Evaluations = field(default_factory=Evaluations)
 
-    def train(
-        self, callback: Callback | None, checkpoint: Checkpoint | None, changes: Sequence[str] = ()
-    ) -> TrainResult:
-        """Train to the end of the budget, or until a signal or `callback` stops the run."""
+    def train(self, checkpoint: Checkpoint | None, changes: Sequence[str] = ()) -> TrainResult:
+        """Train to the end of the budget, or until a signal or a callback stops the run."""
         self._begin(checkpoint, changes)
         log, evaluation, save = self._cadences()
         next_due, stopped = 0.0, False
@@ -107,6 +86,8 @@ class Session:
             self.window.add(progress)
             self.crashes.report_survived()
             self.display.update(now)
+            if self.hooks.watches_rounds:
+                self.hooks.round(progress)
             if now >= next_due:
                 if log.due(now):
                     self._log()
@@ -117,40 +98,52 @@ class Session:
                     self._save(exact=True)
                     self.loop.restart_envs()
                 next_due = min(log.next, evaluation.next, save.next)
-            if self.signals.requested or (callback is not None and self._asks_to_stop(callback, progress)):
+            if self.signals.requested or any(self._asks_to_stop(each, progress) for each in self.hooks.functions):
                 stopped = now < self.config.total_timesteps
+                break
+            if self.hooks.stop_reason is not None:
                 break
         return self._finish(stopped or self.loop.dropped)
 
-    def _asks_to_stop(self, callback: Callback, progress: Progress) -> bool:
-        """Whether the callback returned False. Anything but a truth value or None is an error, after a save."""
-        answer: Any = callback(progress)
-        if answer is None or isinstance(answer, (bool, np.bool_)):
-            return answer is not None and not answer
-        if getattr(answer, "shape", None) == () and str(getattr(answer, "dtype", "")).endswith("bool"):
-            return not bool(answer)  # an array or a tensor with one truth value
-        if self.saver.saved_at != self.loop.env_steps:
-            self._save(exact=False)
-        raise ConfigError(
-            f"callback: returned {printable(answer)}, expected None or True to continue, or False to stop; the run is "
-            f"saved at step {self.loop.env_steps:,} and can be resumed"
-        )
+    def _asks_to_stop(self, function: ProgressFunction, progress: Progress) -> bool:
+        """Whether the function returned False. Anything but a truth value or None is an error, after a save."""
+        answer = function(progress)
+        try:
+            return answers_false(answer)
+        except TypeError as error:
+            if self.saver.saved_at != self.loop.env_steps:
+                self._save(exact=False)
+            raise ConfigError(
+                f"callback: {error}; the run is saved at step {self.loop.env_steps:,} and can be resumed"
+            ) from None
 
     def _begin(self, checkpoint: Checkpoint | None, changes: Sequence[str]) -> None:
-        sessions = with_session(self.run.read_info().get("sessions"), describe_session(self.loop.env_steps))
+        info = self.run.read_info()
+        sessions = with_session(info.get("sessions"), describe_session(self.loop.env_steps))
         total = self.config.total_timesteps
-        self.run.update(status="running", total_timesteps=total, sessions=sessions, **self.tracker_fields)
+        no_reason = {"stop_reason": None} if "stop_reason" in info else {}  # of the stop that it goes past now
+        self.run.update(status="running", total_timesteps=total, sessions=sessions, **no_reason, **self.tracker_fields)
         if checkpoint is None:
             # The first save proves that path and disk are good before any time is spent.
             self._save(exact=True, must=True)
             self.signals.has_checkpoint = True
+            self.hooks.start()
             return
         for reason in checkpoint.skipped:
             self.display.note(f"skipped a damaged checkpoint: {reason}")
         changes = [*fingerprint_differences(checkpoint.fingerprint, fingerprint()), *changes]
+        stopped_at = self.hooks.ignore_stops_until
+        if stopped_at > checkpoint.env_steps:
+            self.display.note(
+                f"the run stopped at step {stopped_at:,}, off its checkpoint schedule: it continues from step "
+                f"{checkpoint.env_steps:,}, as if it had not stopped"
+            )
+        elif stopped_at == checkpoint.env_steps > 0 and not checkpoint.exact:
+            changes.append("the run stopped off its checkpoint schedule")
         if changes:
             self.display.note(f"continuing, but not bit for bit: {', '.join(changes)}")
         self.loop.restart_envs()
+        self.hooks.start()
 
     def _cadences(self) -> tuple[Cadence, Cadence, Cadence]:
         """Of metric lines, evaluations and checkpoints."""
@@ -162,14 +155,23 @@ class Session:
     def _finish(self, stopped: bool) -> TrainResult:
         self.signals.saving()
         self._log()
+        self._tell_of_infos(at_end=True)
+        # A run that stops by itself is finished: it has done what it was asked to do.
+        stop_reason = None if stopped or self.loop.is_over else self.hooks.stop_reason
+        self.hooks.close(stop_reason)
+        if stop_reason is not None:
+            self._update_run_file(stop_reason=stop_reason, stopped_at=self.loop.env_steps)
+            self.display.note(f"stopped at step {self.loop.env_steps:,}: {stop_reason}")
         if self.saver.saved_at != self.loop.env_steps:
             self._save(exact=False, must=True)
         # After the save: a resumed run continues the metric stream from there, as if there had been no evaluation.
+        self.evaluations.training_is_over = not stopped
         result = None if stopped else self._final_evaluation()
         seconds, steps_per_second = self.clock.seconds(), self.clock.steps_per_second()
         self._update_run_file(status="interrupted" if stopped else "finished", wall_seconds=seconds)
+        self.hooks.end("interrupted" if stopped else "finished")
         assert self.saver.last_path is not None  # the first save must succeed
-        unused = 0 if stopped else max(0, self.config.total_timesteps - self.loop.env_steps)
+        unused = 0 if stopped or stop_reason is not None else max(0, self.config.total_timesteps - self.loop.env_steps)
         return TrainResult(
             run_dir=self.run.shown(self.run.path),
             checkpoint=self.run.shown(self.saver.last_path),
@@ -183,20 +185,35 @@ class Session:
             evaluation_error=self.evaluations.error,
             unused_steps=unused,
             unused=self.loop.remainder if unused else "",
+            stop_reason=stop_reason,
+            callback_failures=tuple(self.hooks.failures),
+            findings=self.findings.findings,
         )
 
     def _log(self) -> None:
         self.run.check_in_place()
         if not self.window.is_empty:
-            line = self.window.line()
+            line = self.window.line() | self.loop.figures()
+            line |= self.hooks.take_logged(line)
             failed = {"failed_saves": self.saver.failures} if self.saver.failures else {}
             self.recorder.record(line | self.clock.metrics() | failed | self.crashes.counts())
-            self.adviser.look(line)
+            self._tell_of_infos()
+
+    def _tell_of_infos(self, *, at_end: bool = False) -> None:
+        """Tell what is wrong with the numbers of `log_info`, once."""
+        numbers = self.loop.collector.info_numbers
+        if at_end:
+            numbers.report_missing()
+        for problem in numbers.take_problems():
+            warn(problem)
 
     def _save(self, *, exact: bool, must: bool = False) -> None:
         self._log()
-        if self.saver.save(self.recorder, exact=exact, must=must) is not None:
+        path = self.saver.save(self.recorder, exact=exact, must=must)
+        if path is not None:
             self._update_run_file(wall_seconds=self.clock.seconds(), env_steps=self.loop.env_steps)
+            if self.loop.env_steps:  # the first save is before `on_start`
+                self.hooks.saved(path)
 
     def _update_run_file(self, **fields: Any) -> None:
         """run.json is for people and listings: a failure to write it does not end the run."""
@@ -225,9 +242,10 @@ class Session:
                 seed=seed,
                 max_steps=self.config.eval_max_steps,
                 stopped=lambda: self.signals.requested,
+                numbers=self.loop.collector.info_numbers,
             )
         except Exception as error:
-            if not self.loop.is_over:
+            if not (self.loop.is_over or self.evaluations.training_is_over):
                 raise
             self.crashes.keep(error)
             self.evaluations.error = error
@@ -236,10 +254,13 @@ class Session:
             return None
         self.saver.evaluated_at = self.loop.env_steps
         line = {"kind": "eval", "env_steps": self.loop.env_steps, "eval_seed": seed}
-        self.recorder.record(line | {f"eval_{name}": value for name, value in result.summary().items()})
+        line |= {f"eval_{name}": value for name, value in result.summary().items()}
+        self.recorder.record(line | self.hooks.evaluation(result))
+        self._tell_of_infos()
         if competes:
             self.saver.save_best(result.mean_return)
-        if result.finding is not None and not self.loop.is_over and not self.evaluations.told_of_cuts:
+        is_last = self.loop.is_over or self.evaluations.training_is_over
+        if result.finding is not None and not is_last and not self.evaluations.told_of_cuts:
             self.evaluations.told_of_cuts = True  # once, and the last evaluation is in the result
             self.display.note(result.finding)
         return result
@@ -274,7 +295,7 @@ def run_session(
     *,
     env: EnvSource | None,
     eval_env: str | EnvMaker | None,
-    callback: Callback | None,
+    hooks: Hooks,
     show: bool | None,
     checkpoint: Checkpoint | None = None,
     trackers: bool = True,
@@ -291,8 +312,12 @@ def run_session(
     display = ConsoleDisplay(
         config.total_timesteps, f"{config.algo} on {config.env_id}", start_step=start_step, enabled=show
     )
-    window = MetricWindow()
-    saver = RunSaver(run, config, agent.spaces, loop, window, display.note)
+    loop.learner.note = display.note
+    window = MetricWindow(loop.collector.info_numbers.names)
+    drawing = eval_env_maker(config, env, eval_env, render_mode="rgb_array")
+    surroundings = Surroundings(drawing, lambda: signals.requested, display.note)
+    hooks.attach(RunContext(agent, run, loop, hooks, surroundings))
+    saver = RunSaver(run, config, agent.spaces, loop, window, hooks, display.note)
     crashes = CrashReports(run.path, config, loop, display.note)
     project = config.wandb_project if trackers else None
     with contextlib.ExitStack() as stack:
@@ -302,33 +327,39 @@ def run_session(
             seconds_before = run.read_info().get("wall_seconds", 0.0)
         stack.enter_context(limited_threads(int(config.threads)))
         stack.enter_context(display)
+        findings = FindingsSink(run.path, config, lambda finding: _tell(finding, display, recorder))
         recorder = Recorder(
             run.path,
             tensorboard=config.tensorboard,
             wandb_project=project,
             display=display,
+            sinks=(findings,),
             resume_offset=saver.metrics_offset,
         )
+        if checkpoint is not None:
+            findings.rebuild()
         session = Session(
             config=config,
             run=run,
             loop=loop,
             agent=agent,
-            make_eval_env=_eval_env_maker(agent, env, eval_env),
+            make_eval_env=eval_env_maker(config, env, eval_env),
             signals=signals,
             window=window,
             display=display,
             recorder=stack.enter_context(recorder),
             saver=saver,
             crashes=crashes,
-            adviser=Adviser(loop.learner, display.note),
+            findings=findings,
             clock=RunClock(loop, started, seconds_before),
+            hooks=hooks,
             tracker_fields={} if project is None else tracker_consent.proof_for(project),
         )
         try:
-            result = session.train(callback, checkpoint, changes)
+            result = session.train(checkpoint, changes)
         except BaseException as error:
             crashes.keep(error)
+            hooks.end("failed", error)
             # A full disk must not hide the error itself.
             with contextlib.suppress(CheckpointError):
                 run.update(status="failed")
@@ -343,10 +374,9 @@ def run_session(
     return result
 
 
-def _eval_env_maker(
-    agent: Agent, env: EnvSource | None, eval_env: str | EnvMaker | None
-) -> Callable[[], gym.Env[Any, Any]] | None:
-    """Makes evaluation environments; None if there is only a vector environment of the caller, which has no copy."""
-    if eval_env is not None or env is None:
-        return agent.env_maker(eval_env)
-    return None if isinstance(env, VectorEnv) else partial(make_env, env, agent.config.evaluation_kwargs)
+def _tell(finding: Finding, display: ConsoleDisplay, recorder: Recorder) -> None:
+    """Show a finding, and pass it to the trackers that take notes."""
+    display.note(f"finding at {finding}")
+    note = getattr(recorder, "note", None)
+    if note is not None:
+        note(str(finding), finding.env_steps)

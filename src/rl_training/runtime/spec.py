@@ -37,9 +37,10 @@ class AlgorithmSpec:
     def check_spaces(self, spaces: Spaces, env_id: str) -> None:
         """Refuse an environment whose spaces this algorithm cannot handle, and name the way out."""
         if len(spaces.observation_shape) > 1 and "discrete" not in self.actions:
+            others = [name for name in _takers(spaces.action_kind) if "discrete" in get_algorithm(name).actions]
             raise EnvError(
                 f"{env_id} has image observations {spaces.observation_shape}, and {self.name} takes vectors: "
-                f"flatten them with gymnasium.wrappers.FlattenObservation"
+                f"use {', '.join(others)}, or flatten them with gymnasium.wrappers.FlattenObservation"
             )
         if (env_id.startswith("ALE/") or "NoFrameskip-v" in env_id) and spaces.observation_shape[-1:] == (3,):
             raise EnvError(
@@ -50,7 +51,7 @@ class AlgorithmSpec:
         if kind in self.actions:
             self._check_bounds(spaces, env_id)
             return
-        others = [name for name in algorithm_names() if kind in get_algorithm(name).actions]
+        others = _takers(kind)
         accepted = " and ".join(SPACE_NAMES[action] for action in self.actions)
         raise EnvError(
             f"{self.name} takes {accepted} actions, but {env_id} has {SPACE_NAMES[kind]}: "
@@ -70,6 +71,11 @@ class AlgorithmSpec:
             f"{env_id} does not bound {first}{more}, and {self.name} acts within bounds: "
             f"set action_bound, for example action_bound=2.0, or wrap the env with gymnasium.wrappers.TransformAction"
         )
+
+
+def _takers(kind: ActionKind) -> list[str]:
+    """The algorithms that take actions of this kind."""
+    return [name for name in algorithm_names() if kind in get_algorithm(name).actions]
 
 
 def get_spec(name: str) -> AlgorithmSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +11,11 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """A finished episode with its raw return."""
+    """A finished episode with its raw return, and the numbers of its last info that the run logs."""
 
     total_reward: float
     length: int
+    info: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(slots=True)
@@ -55,12 +57,19 @@ class EpisodeStatistics:
         self._returns += rewards if valid is self._every_env else rewards * valid
         self._lengths += valid
 
-    def finish(self, done: np.ndarray, valid: np.ndarray) -> list[Episode]:
-        """The episodes that end in this step. Every env in `done` starts again at zero."""
-        ended = np.flatnonzero(done & valid)
-        episodes = [Episode(float(self._returns[env]), int(self._lengths[env])) for env in ended]
+    def finish(
+        self, done: np.ndarray, valid: np.ndarray, info_of: Callable[[int], Mapping[str, float]] = lambda env: {}
+    ) -> list[Episode]:
+        """The episodes that end in this step, with the numbers of each. Every env in `done` starts again at zero."""
+        ended = np.flatnonzero(done & valid).tolist()
+        episodes = [Episode(float(self._returns[env]), int(self._lengths[env]), info_of(env)) for env in ended]
         self.clear(done)
         return episodes
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest running episode so far."""
+        return int(self._lengths.max())
 
     def clear(self, envs: np.ndarray) -> None:
         """Forget the running episodes of the envs in the mask `envs`."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from rl_training.envs.process_tree import end_children
 from rl_training.errors import EXIT_INTERRUPTED, EXIT_RESUMABLE
+from rl_training.program import call
 
 SHOW_CURSOR = b"\x1b[?25h"  # the live display hides it
 ROLLOUT_GRACE_SECONDS = 3.0
@@ -86,7 +87,7 @@ class StopSignals:
         if self._kept is not None:
             return self._kept
         if self.has_checkpoint:
-            return "`rl-training resume` continues from the last checkpoint"
+            return f"`{call('resume')}` continues from the last checkpoint"
         return "nothing had been saved yet"
 
     def _leave_closed_terminal(self) -> None:

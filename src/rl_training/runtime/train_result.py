@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_training.diagnosis.run_finding import Finding
 from rl_training.errors import RLTrainingError
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.evaluation import EvalResult
@@ -18,6 +19,8 @@ class TrainResult:
 
     `evaluation_error` is what ended the last evaluation of a run that was trained to its end. The run is finished and
     saved all the same, and its agent is here. `unused` says why `unused_steps` of the budget are left over.
+    `stop_reason` says why a run stopped by itself; it is finished. `callback_failures` names callbacks that raised.
+    `findings` say what seems wrong with the training.
     """
 
     run_dir: Path
@@ -32,6 +35,9 @@ class TrainResult:
     evaluation_error: Exception | None = None
     unused_steps: int = 0
     unused: str = ""
+    stop_reason: str | None = None
+    callback_failures: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @property
     def seed(self) -> int:
@@ -48,6 +54,9 @@ class TrainResult:
             **({"eval_error": self._evaluation_failure()} if self.evaluation_error else {}),
             **({"failed_saves": self.failed_saves} if self.failed_saves else {}),
             **({"unused_steps": self.unused_steps} if self.unused_steps else {}),
+            **({"stop_reason": self.stop_reason} if self.stop_reason else {}),
+            **({"callback_failures": list(self.callback_failures)} if self.callback_failures else {}),
+            **({"findings": [finding.to_json() for finding in self.findings]} if self.findings else {}),
         }
 
     def warnings(self) -> list[str]:

@@ -13,11 +13,12 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime.agent import Agent, stored_config
+from rl_training.runtime.callback_list import CallbackArgument, open_hooks
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult
 from rl_training.runtime.loop_setup import open_loop
 from rl_training.runtime.resume_settings import changed_on_resume
 from rl_training.runtime.run_envs import CALLABLE_PREFIX, with_env
-from rl_training.runtime.session import Callback, run_session
+from rl_training.runtime.session import run_session
 from rl_training.runtime.stop_signals import StopSignals
 from rl_training.runtime.train_result import TrainResult
 from rl_training.storage.checkpoints import (
@@ -29,7 +30,7 @@ from rl_training.storage.checkpoints import (
     resolve_checkpoint,
     verify_checkpoint,
 )
-from rl_training.storage.durable_files import USE_ANOTHER
+from rl_training.storage.durable_files import USE_ANOTHER, read_json
 from rl_training.storage.run_directory import (
     RunDirectory,
     absolute_output_dir,
@@ -39,7 +40,7 @@ from rl_training.storage.run_directory import (
 from rl_training.telemetry.metric_lines import warn
 from rl_training.telemetry.tracker_consent import is_own, refusal
 
-__all__ = ["Callback", "TrainResult", "agent_of", "evaluate_checkpoint", "predict", "resume", "train"]
+__all__ = ["CallbackArgument", "TrainResult", "agent_of", "evaluate_checkpoint", "predict", "resume", "train"]
 
 
 def train(
@@ -47,7 +48,7 @@ def train(
     *,
     env: EnvSource | None = None,
     eval_env: EnvMaker | str | None = None,
-    callback: Callback | None = None,
+    callback: CallbackArgument | None = None,
     show: bool | None = None,
     initial_learner: dict[str, Any] | None = None,
     trackers: bool = True,
@@ -55,9 +56,9 @@ def train(
     """Run `config` in a new run directory.
 
     `env` replaces the config's env id: a callable that makes environments, or a vector environment. `eval_env` is
-    evaluated on instead of `env`. `callback` sees every `Progress` and stops the run by returning False. `show` forces
-    the live display on or off. `initial_learner` is the state of a learner to start from. With `trackers=False`
-    nothing is sent to the tracker that the config names.
+    evaluated on instead of `env`. `callback` is a `Callback`, a function that sees every `Progress` and stops the run
+    by returning False, or a list of them. `show` forces the live display on or off. `initial_learner` is the state of a
+    learner to start from. With `trackers=False` nothing is sent to the tracker that the config names.
 
     >>> from rl_training import load_config
     >>> result = train(load_config("ppo/cartpole", {"total_timesteps": 512}), show=False)
@@ -66,6 +67,7 @@ def train(
     """
     signals = StopSignals()
     output_dir = absolute_output_dir(config.output_dir)  # now: an environment may change the working directory
+    hooks = open_hooks(config, callback, warn)
     with open_loop(config, env, eval_env, signals) as loop:
         if initial_learner is not None:
             loop.learner.load_state_dict(initial_learner)
@@ -82,7 +84,7 @@ def train(
         with signals, run.lock():
             save_config(loop.config, run.path / "config.yaml")
             return run_session(
-                loop, run, signals, env=env, eval_env=eval_env, callback=callback, show=show, trackers=trackers
+                loop, run, signals, env=env, eval_env=eval_env, hooks=hooks, show=show, trackers=trackers
             )
 
 
@@ -99,7 +101,7 @@ def resume(
     output_dir: str | Path = "runs",
     env: EnvSource | None = None,
     eval_env: EnvMaker | str | None = None,
-    callback: Callback | None = None,
+    callback: CallbackArgument | None = None,
     show: bool | None = None,
     trackers: bool | None = None,
 ) -> TrainResult:
@@ -119,7 +121,7 @@ def resume(
     found = found.absolute()
     with run.lock():
         # Only now does no other process write to the run. The one that had the lock may have saved since.
-        checkpoint = load_checkpoint(found if is_named else resolve_checkpoint(run.path))
+        checkpoint = load_checkpoint(found if is_named else _to_continue(run))
         return _resume(
             run,
             checkpoint,
@@ -141,7 +143,7 @@ def _resume(
     *,
     env: EnvSource | None,
     eval_env: EnvMaker | str | None,
-    callback: Callback | None,
+    callback: CallbackArgument | None,
     show: bool | None,
     trackers: bool | None,
 ) -> TrainResult:
@@ -158,6 +160,8 @@ def _resume(
         )
     if isinstance(env, str):
         env = None  # the config names it
+    hooks = open_hooks(config, callback, warn)
+    hooks.ignore_stops_until = run.read_info().get("stopped_at", 0)
     run.know(algorithm=config.algo, env=config.env_id, seed=config.seed, env_steps=checkpoint.env_steps)
     with StopSignals(has_checkpoint=True) as signals, open_loop(config, env, eval_env, signals, checkpoint) as loop:
         save_config(loop.config, run.path / "config.yaml")
@@ -167,12 +171,28 @@ def _resume(
             signals,
             env=env,
             eval_env=eval_env,
-            callback=callback,
+            hooks=hooks,
             show=show,
             checkpoint=checkpoint,
             trackers=trackers,
             changes=changes,
         )
+
+
+def _to_continue(run: RunDirectory) -> Path:
+    """The checkpoint from which a run continues: the newest one that verifies.
+
+    A run that stopped by itself continues from its newest exact one, so that it goes on as if it had not stopped. The
+    steps after that one are trained again. Without a schedule (`checkpoint_every` 0) there is nothing to be exact to.
+    """
+    newest = resolve_checkpoint(run.path)
+    if "stop_reason" not in run.read_info() or read_manifest(newest).exact:
+        return newest
+    for path in list_checkpoints(run.path, "resume"):
+        if not verify_checkpoint(path) and read_manifest(path).exact:
+            is_start = checkpoint_steps(path) == 0
+            return newest if is_start and read_json(path / "config.json").get("checkpoint_every") == 0 else path
+    return newest
 
 
 def uses_trackers(config: TrainConfig, run_info: Mapping[str, Any], *, named_now: bool = False) -> bool:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rl_training.telemetry.console_view import Snapshot, plain_line, render
-from rl_training.telemetry.metric_lines import WALL_CLOCK_FIELDS
+from rl_training.telemetry.metric_lines import INFO_PREFIX, WALL_CLOCK_FIELDS
 from rl_training.terminal import encodable, make_console, write
 from rl_training.text import clean_text
 
@@ -107,7 +107,10 @@ class ConsoleDisplay:
             if mean is not None:
                 snapshot.eval_mean, snapshot.eval_std = mean, line.get("eval_std_return")
                 snapshot.eval_best = mean if snapshot.eval_best is None else max(mean, snapshot.eval_best)
+                snapshot.eval_step, snapshot.eval_episodes = line.get("env_steps"), line.get("eval_episodes")
+                snapshot.eval_infos = _numbers_of_env(line, "eval_" + INFO_PREFIX)
             return
+        snapshot.infos |= _numbers_of_env(line, INFO_PREFIX)
         snapshot.episodes = line.get("episodes", snapshot.episodes)
         for name in _RETURN_FIELDS:
             if line.get(name) is not None:
@@ -117,7 +120,11 @@ class ConsoleDisplay:
         if "time_env" in line:
             snapshot.shares = {name: line[name] for name in line if name.startswith("time_")}
         for name, value in line.items():
-            if name not in _NOT_METRICS and (value is None or isinstance(value, float)):
+            if (
+                name not in _NOT_METRICS
+                and not name.startswith(INFO_PREFIX)
+                and (value is None or isinstance(value, float))
+            ):
                 self._known_metrics[name] = value
 
     def _draw(self, now: float) -> None:
@@ -209,6 +216,11 @@ class ConsoleDisplay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _numbers_of_env(line: Mapping[str, Any], prefix: str) -> dict[str, float | None]:
+    found = {name.removeprefix(prefix): value for name, value in line.items() if name.startswith(prefix)}
+    return {name: value for name, value in found.items() if value is None or isinstance(value, (int, float))}
 
 
 def _choose_mode(stream: TextIO | None, enabled: bool | None) -> str:

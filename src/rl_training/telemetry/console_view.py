@@ -12,14 +12,17 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from rl_training.telemetry.metric_lines import RECENT_EPISODES
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
 MAXIMUM_WIDTH = 100
 _PANEL_MINIMUM_WIDTH = 50
-_PANEL_MINIMUM_HEIGHT = 14
-_METRIC_ROWS = 4
+_PANEL_MINIMUM_HEIGHT = 16
+_METRIC_ROWS = 6
+_PLAIN_INFOS = 3
 # Metric, label, color, and a glyph that distinguishes the parts without colors.
 _SHARES = (
     ("time_env", "env", "cyan", "█"),
@@ -40,11 +43,15 @@ class Snapshot:
     episodes: int | None = None
     elapsed: float = 0.0
     steps_per_second: float | None = None
-    mean_return: float | None = None
+    mean_return: float | None = None  # of the last training episodes
     return_history: Sequence[float] = ()
     eval_mean: float | None = None
     eval_std: float | None = None
     eval_best: float | None = None
+    eval_step: int | None = None  # the env step of the last evaluation
+    eval_episodes: int | None = None
+    infos: dict[str, float | None] = field(default_factory=dict)  # numbers of the env, of the training episodes
+    eval_infos: dict[str, float | None] = field(default_factory=dict)
     metrics: dict[str, float | None] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)
     finished: bool = False
@@ -52,6 +59,19 @@ class Snapshot:
     @property
     def fraction(self) -> float:
         return min(1.0, max(0.0, self.env_steps / self.total_steps)) if self.total_steps > 0 else 1.0
+
+    @property
+    def training_note(self) -> str:
+        """What the training return is a mean of: it lags behind the agent of now."""
+        episodes = min(self.episodes or 0, RECENT_EPISODES)
+        return f"training, last {episodes} episode{'s' * (episodes != 1)}" if episodes else "training"
+
+    @property
+    def eval_note(self) -> str:
+        """Which agent the evaluation is of."""
+        episodes, step = self.eval_episodes, self.eval_step
+        words = [f"{episodes} episode{'s' * (episodes != 1)}"] if episodes else []
+        return ", ".join([*words, f"step {step:,}"] if step is not None else words)
 
     @property
     def eta(self) -> float | None:
@@ -108,9 +128,11 @@ def plain_line(snapshot: Snapshot) -> str:
     """The progress as one line for logs and pipes."""
     parts = [f"step {snapshot.env_steps:,} / {snapshot.total_steps:,}"]
     if snapshot.mean_return is not None:
-        parts.append(f"return {format_return(snapshot.mean_return)}")
+        parts.append(f"return {format_return(snapshot.mean_return)} ({snapshot.training_note})")
+    parts += [f"{name} {_short(value)}" for name, value in list(snapshot.infos.items())[:_PLAIN_INFOS]]
     if snapshot.eval_mean is not None:
-        parts.append(f"eval {format_return(snapshot.eval_mean)}")
+        note = f" ({snapshot.eval_note})" if snapshot.eval_note else ""
+        parts.append(f"evaluation {format_return(snapshot.eval_mean)}{note}")
     if snapshot.steps_per_second:
         parts.append(f"{snapshot.steps_per_second:,.0f} steps/s")
     parts.append(_clock(snapshot))
@@ -165,7 +187,8 @@ def _compact(snapshot: Snapshot, width: int, ascii_only: bool) -> RenderableType
     percent = f"{math.floor(snapshot.fraction * 100):>4d}%"
     numbers = f"return {format_return(snapshot.mean_return)}"
     speed = f"{snapshot.steps_per_second:,.0f} steps/s" if snapshot.steps_per_second else ""
-    for extra in (_clock(snapshot), speed):
+    score = "" if snapshot.eval_mean is None else f"evaluation {format_return(snapshot.eval_mean)}"
+    for extra in (score, _clock(snapshot), speed):
         if extra and len(numbers) + 2 + len(extra) <= width:
             numbers += f"  {extra}"
     bar = _progress_bar(snapshot, width - len(percent), ascii_only)
@@ -202,11 +225,13 @@ def _table(snapshot: Snapshot, width: int, ascii_only: bool) -> list[Text]:
         latest.append(f"  {history}", style="not bold green")
     scores = [
         ("return", latest),
+        ("", Text(snapshot.training_note, style="dim")),
         ("evaluation", evaluation),
+        ("", Text(snapshot.eval_note or "none yet", style="dim")),
         ("best", Text(format_return(snapshot.eval_best), style="bold")),
         ("episodes", Text("-" if snapshot.episodes is None else f"{snapshot.episodes:,}")),
     ]
-    metrics = list(snapshot.metrics.items())[:_METRIC_ROWS]
+    metrics = [*_info_rows(snapshot), *snapshot.metrics.items()][:_METRIC_ROWS]
     rows = []
     for index, (label, value) in enumerate(scores):
         row = Text.assemble((f"{label:<12}", "dim"), value)
@@ -215,10 +240,26 @@ def _table(snapshot: Snapshot, width: int, ascii_only: bool) -> list[Text]:
         if index < len(metrics):
             name, number = metrics[index]
             words = Text(name.replace("_", " "), style="dim")
+            value = Text(number if isinstance(number, str) else format_number(number))
             row.append(" " * gap)
-            row.append_text(_justified(words, Text(format_number(number)), right_width, ascii_only))
+            row.append_text(_justified(words, value, right_width, ascii_only))
         rows.append(row)
     return rows
+
+
+def _info_rows(snapshot: Snapshot) -> list[tuple[str, str]]:
+    """The numbers of the env: of the training episodes, and of the last evaluation if it has them."""
+    rows = []
+    for name in dict.fromkeys([*snapshot.infos, *snapshot.eval_infos]):
+        text = _short(snapshot.infos[name]) if name in snapshot.infos else "-"
+        if name in snapshot.eval_infos:
+            text += f" (eval {_short(snapshot.eval_infos[name])})"
+        rows.append((name, text))
+    return rows
+
+
+def _short(value: float | None) -> str:
+    return "nan" if value is None else f"{value:.3g}"
 
 
 def _share_rows(snapshot: Snapshot, width: int, ascii_only: bool, color: bool) -> list[Text]:

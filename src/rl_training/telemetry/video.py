@@ -71,7 +71,7 @@ def open_writer(path: Path, fps: float) -> Iterator[Writer]:
     temporary = temporary_sibling(path)
     try:
         make_directory(path.parent)
-        remove_leftovers(path.parent, (f"{path.name}-",))
+        remove_leftovers(path.parent, path.name)
         # A path that cannot be written fails before anything is played. The encoders then open this new file, whose
         # name no one could foresee, so they follow no link.
         open_own_file(temporary, "xb").close()
@@ -175,6 +175,11 @@ class Mp4Writer(Writer):
         if self._process is not None:
             self._process.close()
             self._process = None
+
+
+def require_gif() -> None:
+    """ConfigError if GIFs cannot be written here."""
+    _import_pillow()
 
 
 def _import_pillow() -> Any:
