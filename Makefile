@@ -13,7 +13,7 @@ SOAK_MINUTES ?= 30
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint format test suite test-slow drills soak smoke bench-setup bench-puffer bench lock clean
+.PHONY: help setup demo lint format test suite test-slow drills soak smoke floors bench-setup bench-puffer bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -29,7 +29,8 @@ $(STAMP): pyproject.toml constraints.txt
 			"$$($(PYTHON) -c 'import platform; print(platform.python_version())'):" \
 			"run again with PYTHON=python3.11 (or newer)" >&2; \
 		exit 1; }
-	@echo "installing into $(VENV): about 1.7 GB, a few minutes the first time"
+	@echo "installing into $(VENV): a few minutes the first time, 1.7 GB with the CPU build of PyTorch, on Linux about 6 GB" \
+		"with PyPI's; to choose the CPU build: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make setup"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet \
 		--constraint constraints.txt --editable ".[$(EXTRAS)]"
@@ -72,6 +73,9 @@ smoke: setup ## build the wheel, install it into an empty environment, import it
 		--constraint constraints.txt build/smoke/*.whl
 	cd build/smoke && venv/bin/python -c "import rl_training; print(rl_training.__version__, rl_training.PPO)"
 	cd build/smoke && venv/bin/rl-training train ppo/cartpole --total-timesteps 2000 --quiet --json
+
+floors: setup ## test the oldest and the newest versions of the dependencies, each in an environment of its own
+	$(BIN)/python scripts/check_floors.py
 
 bench-setup: setup ## install the peers of the speed benchmark into a separate environment
 	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench

@@ -16,6 +16,12 @@ def test_readme_has_the_list_that_the_script_writes(project_root: Path) -> None:
     assert done.returncode == 0, "run: python scripts/algorithm_list.py"
 
 
+def test_the_page_on_configuration_has_the_tables_that_the_script_writes(project_root: Path) -> None:
+    script = project_root / "scripts" / "defaults_table.py"
+    done = subprocess.run([sys.executable, str(script), "--check"], timeout=120)
+    assert done.returncode == 0, "run: python scripts/defaults_table.py"
+
+
 def test_the_list_names_every_algorithm_once(project_root: Path) -> None:
     readme = (project_root / "README.md").read_text(encoding="utf-8")
     for row in ALGORITHMS.values():

@@ -182,6 +182,19 @@ def test_a_renamed_state_is_a_difference_unless_it_is_mapped(
     assert compare(old, new, {"learner": "agent"}) is not None
 
 
+def test_what_is_added_is_a_difference_unless_it_is_declared(
+    script: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    compare = script("same_numbers_compare").first_difference
+    old = make_run(tmp_path / "old")
+    state = STATE | {"loop": {"longest": 3}}
+    new = make_run(tmp_path / "new", lines=changed_line(0, spread=0.5), state=state)
+    assert "spread only in NEW" in str(compare(old, new))
+    assert "loop/longest only in NEW" in str(compare(old, new, None, {"spread"}))
+    assert compare(old, new, None, {"spread", "loop/longest"}) is None
+    assert "spread only in OLD" in str(compare(new, old, None, {"spread", "loop/longest"}))
+
+
 def test_runs_without_checkpoints_are_not_equal(script: Callable[[str], ModuleType], tmp_path: Path) -> None:
     for name in ("old", "new"):
         (tmp_path / name).mkdir()

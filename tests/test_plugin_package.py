@@ -1,0 +1,81 @@
+"""examples/plugin_package: an algorithm of another package is found by its entry point, listed, trained and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "examples" / "plugin_package"
+
+# One worker installs once.
+pytestmark = pytest.mark.xdist_group("plugin")
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package in a folder of its own, installed by pip from a copy, without a network."""
+    copy = tmp_path_factory.mktemp("plugin") / "package"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+    target = copy.parent / "installed"
+    pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--no-index"]
+    subprocess.run([*pip, "--no-deps", "--no-build-isolation", "--target", target, copy], check=True)
+    return target
+
+
+@pytest.fixture
+def command(installed: Path, tmp_path: Path) -> Command:
+    def run(*words: object, plugin: bool = True) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(installed) if plugin else ""}
+        command = [sys.executable, "-m", "rl_training", *map(str, words)]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def test_an_installed_algorithm_is_listed_with_its_settings(command: Command) -> None:
+    listed = json.loads(command("list", "algorithms", "--json").stdout)
+    (row,) = (row for row in listed if row["name"] == "reinforce")
+    assert "REINFORCE" in json.dumps(row)
+    assert "reinforce" not in command("list", "algorithms", plugin=False).stdout
+    settings = command("list", "settings", "reinforce")
+    assert settings.returncode == 0 and "gae_lambda" in settings.stdout
+
+
+def test_an_installed_algorithm_learns_and_resumes(command: Command) -> None:
+    config = PACKAGE / "cartpole.yaml"
+    trained = command("train", config, "--total-timesteps", 30_000, "--quiet", "--json")
+    assert trained.returncode == 0, trained.stderr
+    result = json.loads(trained.stdout)
+    assert result["eval"]["mean_return"] > 60, "an untrained agent has 9 to 25"
+    longer = command("resume", result["run_dir"], "--total-timesteps", 30_500, "--quiet", "--json")
+    assert json.loads(longer.stdout)["env_steps"] > result["env_steps"]
+
+
+def test_without_its_package_the_name_is_refused_in_one_line(command: Command) -> None:
+    refused = command("train", PACKAGE / "cartpole.yaml", plugin=False)
+    assert refused.returncode == 2
+    (line,) = refused.stderr.splitlines()
+    assert "algo: unknown algorithm 'reinforce'" in line
+
+
+def test_a_package_that_cannot_be_imported_is_refused_in_one_line(command: Command, installed: Path) -> None:
+    module = installed / "reinforce_plugin" / "reinforce.py"
+    text = module.read_text(encoding="utf-8")
+    module.write_text("import a_module_that_is_missing\n", encoding="utf-8")
+    try:
+        refused = command("train", PACKAGE / "cartpole.yaml")
+    finally:
+        module.write_text(text, encoding="utf-8")
+    assert refused.returncode == 2
+    (line,) = refused.stderr.splitlines()
+    assert "algo: reinforce_plugin.reinforce:ReinforceConfig cannot be imported (ModuleNotFoundError" in line
