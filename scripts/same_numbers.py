@@ -39,6 +39,11 @@ from same_numbers_runs import RUN
 # Names in the state of a checkpoint that NEW has changed: old name -> new name, such as
 # "learner/parts/return_normalizer": "loop/return_normalizer". An entry holds for everything below the name, too.
 RENAMED: dict[str, str] = {}
+# Metrics and names in the state of a checkpoint that NEW has and OLD does not. All others must be equal.
+ADDED = frozenset(
+    {"dead_units", "entropy_share", "longest_episode", "reward_clipped", "reward_max", "target_std"}
+    | {"loop/longest_episode", "loop/reward_max"}
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 CHILD = Path(__file__).resolve().parent / "same_numbers_runs.py"
@@ -250,7 +255,7 @@ def compare(preset: str, old: Side, new: Side) -> str | None:
             return f"{name} cannot run it: {last_line((folder / ERROR).read_text(encoding='utf-8'))}"
         if not (folder / RUN).is_dir():
             return f"{name} does not have it"
-    difference: str | None = first_difference(folders[0] / RUN, folders[1] / RUN, RENAMED)
+    difference: str | None = first_difference(folders[0] / RUN, folders[1] / RUN, RENAMED, ADDED)
     return difference
 
 

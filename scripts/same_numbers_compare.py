@@ -6,7 +6,7 @@ This module reads the files itself. It imports nothing of `rl_training`, because
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,8 +32,10 @@ class Array(NamedTuple):
     data: bytes
 
 
-def first_difference(old: Path, new: Path, renamed: Names | None = None) -> str | None:
-    """The first difference between two run directories, or None. `renamed` maps state names of `old` to those of `new`.
+def first_difference(old: Path, new: Path, renamed: Names | None = None, added: Collection[str] = ()) -> str | None:
+    """The first difference between two run directories, or None.
+
+    `renamed` maps state names of `old` to those of `new`. Metrics and state names in `added` may be in `new` only.
 
     The order is: metrics, then checkpoints by step, then replay segments. Every checkpoint that both runs kept is
     compared, the last one and the best agent among them.
@@ -42,16 +44,16 @@ def first_difference(old: Path, new: Path, renamed: Names | None = None) -> str 
     differences = (
         difference
         for compare in (_compare_metrics, _compare_checkpoints, _compare_segments)
-        for difference in compare(old, new, renamed)
+        for difference in compare(old, new, renamed, added)
     )
     return next(differences, None)
 
 
-def _compare_metrics(old: Path, new: Path, renamed: Names) -> Iterator[str]:
+def _compare_metrics(old: Path, new: Path, renamed: Names, added: Collection[str]) -> Iterator[str]:
     one, two = (_metric_lines(run / "metrics.jsonl") for run in (old, new))
     for number, (left, right) in enumerate(zip(one, two, strict=False), start=1):
         place = f"metrics.jsonl line {number} ({left.get('kind')}, step {left.get('env_steps')})"
-        for key in [*left, *(key for key in right if key not in left)]:
+        for key in [*left, *(key for key in right if key not in left and key not in added)]:
             if difference := _value_difference(left, right, key):
                 yield f"{place}: {difference}"
     if len(one) != len(two):
@@ -67,19 +69,19 @@ def _metric_lines(path: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key not in MACHINE_FIELDS} for line in lines]
 
 
-def _compare_checkpoints(old: Path, new: Path, renamed: Names) -> Iterator[str]:
+def _compare_checkpoints(old: Path, new: Path, renamed: Names, added: Collection[str]) -> Iterator[str]:
     one, two = ({path.name: path for path in (run / "checkpoints").glob("*-*")} for run in (old, new))
     for name in sorted(one.keys() | two.keys(), key=lambda name: (name.split("-")[1:], name)):
         if name not in one or name not in two:
             yield f"checkpoint {name}: {_only_in(name, one)}"
             continue
-        for difference in _compare_checkpoint(one[name], two[name], renamed):
+        for difference in _compare_checkpoint(one[name], two[name], renamed, added):
             yield f"checkpoint {name}: {difference}"
     if not one:
         yield "checkpoints: none in OLD"
 
 
-def _compare_checkpoint(old: Path, new: Path, renamed: Names) -> Iterator[str]:
+def _compare_checkpoint(old: Path, new: Path, renamed: Names, added: Collection[str]) -> Iterator[str]:
     files = sorted({path.name for folder in (old, new) for path in folder.glob("*.safetensors")})
     for name in files:
         yield from _compare_arrays(_renamed(read_arrays(old / name), renamed), read_arrays(new / name))
@@ -87,7 +89,7 @@ def _compare_checkpoint(old: Path, new: Path, renamed: Names) -> Iterator[str]:
         yield "no tensors"
     one = dict(_leaves(_read_json(old / "state.json"), renamed))
     two = dict(_leaves(_read_json(new / "state.json"), {}))
-    for key in [*one, *(key for key in two if key not in one)]:
+    for key in [*one, *(key for key in two if key not in one and key not in added)]:
         if difference := _value_difference(one, two, key):
             yield f"state.json: {difference}"
     for name, fields in OTHER_FIELDS.items():
@@ -97,7 +99,7 @@ def _compare_checkpoint(old: Path, new: Path, renamed: Names) -> Iterator[str]:
                 yield f"{name}: {difference}"
 
 
-def _compare_segments(old: Path, new: Path, renamed: Names) -> Iterator[str]:
+def _compare_segments(old: Path, new: Path, renamed: Names, added: Collection[str]) -> Iterator[str]:
     one, two = ({path.name: path for path in (run / "replay").glob("*.safetensors")} for run in (old, new))
     for name in sorted(one.keys() | two.keys()):
         if name not in one or name not in two:

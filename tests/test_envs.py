@@ -19,7 +19,7 @@ from rl_training.envs import probes
 from rl_training.envs.async_vector import AsyncVector
 from rl_training.envs.batched_classic import BATCHED_ENVS
 from rl_training.envs.factory import autoreset_mode, backend_of, make_env, make_vector_env
-from rl_training.errors import ConfigError, EnvError
+from rl_training.errors import ConfigError, EnvError, install_hint
 from waiting import DEADLINE_SECONDS
 
 
@@ -272,7 +272,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, registry_as_b
         with pytest.raises(EnvError) as caught:
             make_vector_env(env_id, 1)
         assert f"env '{env_id}'" in str(caught.value)
-        assert str(caught.value).endswith(f'install the extra `{extra}` (from a checkout: pip install -e ".[{extra}]")')
+        assert str(caught.value).endswith(install_hint(extra))
 
 
 def test_drawing_without_its_libraries_names_the_video_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,9 +68,10 @@ def test_own_algorithm_learns_and_is_loaded_by_its_name(run: Run, tmp_path: Path
 
 
 def test_callback_prints_and_stops_at_its_target(run: Run) -> None:
-    *lines, end = run("callback")
+    *lines, why, episodes, end = run("callback")
     assert lines and all(re.fullmatch(r" *\d+ steps: mean return +\d+\.\d", line) for line in lines)
-    assert int(re.search(r"reached the target after (\d+) steps", end)[1]) < 30_000  # type: ignore[index]
+    assert "finished: the evaluation at step " in why and re.match(r"[1-9]\d* of \d+ episodes had fewer", episodes)
+    assert int(re.search(r"stopped after (\d+) steps", end)[1]) < 30_000  # type: ignore[index]
 
 
 def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(run: Run) -> None:

@@ -110,7 +110,8 @@ def test_predicting_an_episode_carries_the_state_from_row_to_row(tmp_path: Path)
 
 
 def test_the_managed_class_saves_loads_and_goes_on(tmp_path: Path) -> None:
-    agent = RecurrentPPO("CartPole-v1", output_dir=str(tmp_path), num_steps=16, minibatch_size=8, sequence_length=4)
+    sizes = {"num_envs": 1, "num_steps": 16, "minibatch_size": 8, "sequence_length": 4}
+    agent = RecurrentPPO("CartPole-v1", output_dir=str(tmp_path), **sizes)
     assert agent.learn(64, show=False) is agent and agent.algorithm == "recurrent_ppo"
     saved = agent.save(tmp_path / "agent")
     for loaded in (RecurrentPPO.load(saved), rl_training.load(saved), rl_training.load(agent.run_dir)):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rl_training.program import pip_install
+
 # Exit codes of the command line that belong to no error below.
 EXIT_RESUMABLE = 75  # stopped by a signal and saved: `rl-training resume` continues the run
 EXIT_INTERRUPTED = 130  # Ctrl-C outside training, or a second signal during it
@@ -12,7 +14,7 @@ EXIT_INTERRUPTED = 130  # Ctrl-C outside training, or a second signal during it
 
 def install_hint(extra: str) -> str:
     """How to install an optional dependency, for the end of an error message."""
-    return f'install the extra `{extra}` (from a checkout: pip install -e ".[{extra}]")'
+    return f"install the extra `{extra}` ({pip_install(extra)})"
 
 
 class RLTrainingError(Exception):

@@ -136,13 +136,13 @@ def test_a_running_run_is_followed_to_its_end(tmp_path: Path) -> None:
     lines = out.getvalue().splitlines()
     assert lines[0].startswith("step 800 / 1,000  return 7.0")  # five seconds of the run after its start
     # In the time of the run: 1,000 steps in 10 seconds, whenever it is watched.
-    assert lines[-1] == "step 1,000 / 1,000  return 9.0  eval 21.0  100 steps/s  took 0:10"
+    assert lines[-1] == "step 1,000 / 1,000  return 9.0 (training)  evaluation 21.0 (step 800)  100 steps/s  took 0:10"
 
 
 def test_a_finished_run_shows_its_end_at_once(run: Path) -> None:
     out = io.StringIO()
     assert watch_run(run, stream=out, sleep=playing()) == "finished"
-    assert out.getvalue() == "step 100 / 1,000  return 5.0  100 steps/s  took 0:01\n"
+    assert out.getvalue() == "step 100 / 1,000  return 5.0 (training)  100 steps/s  took 0:01\n"
 
 
 def test_a_resume_that_cuts_the_stream_is_followed(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_resume_that_cuts_the_stream_is_followed(tmp_path: Path) -> None:
         )
     lines = out.getvalue().splitlines()
     assert "the run was resumed, to 2,000 steps" in lines
-    assert lines[-1].startswith("step 300 / 2,000  return 8.0  100 steps/s")
+    assert lines[-1].startswith("step 300 / 2,000  return 8.0 (training)  100 steps/s")
     assert "99" not in lines[-1]  # an evaluation that the resumed run does not have
 
 

@@ -14,6 +14,7 @@ from rl_training.checkup import packages, requirements
 from rl_training.checkup.import_trial import Trial, try_imports
 from rl_training.checkup.packages import check_dependencies, check_extras, check_python, extra_problem
 from rl_training.checkup.requirements import Requirement, parse_requirement, satisfies
+from rl_training.errors import install_hint
 
 TESTED = [(3, 10), (3, 11), (3, 12), (3, 13)]
 TODAY = date(2026, 11, 18)
@@ -93,7 +94,7 @@ def test_an_absent_extra_is_fine_and_names_the_installation() -> None:
     trials = SOUND | {"ale_py": Trial("ModuleNotFoundError: No module named 'ale_py'")}
     *_, finding = check_extras(NEEDED, versions.get, trials)
     assert (finding.status, finding.detail) == ("ok", "not installed: atari")
-    assert finding.fix == 'install the extra `atari` (from a checkout: pip install -e ".[atari]")'
+    assert finding.fix == install_hint("atari")
     problem = extra_problem("atari", NEEDED, versions.get, trials)
     assert problem == "ale-py is not installed; opencv-python-headless is not installed"
 

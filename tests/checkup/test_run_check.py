@@ -21,6 +21,7 @@ from rl_training.config.algorithm_table import ALGORITHMS
 from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.data import replay_memory
+from rl_training.errors import install_hint
 from rl_training.runtime import auto_settings
 from rl_training.runtime.spec import get_spec
 from rl_training.runtime.workflows import train
@@ -294,7 +295,7 @@ def test_a_missing_extra_that_the_config_needs_fails(monkeypatch: pytest.MonkeyP
     failures = [finding for finding in doctor.examine() if finding.status == "fail"]
     assert [finding.what for finding in failures] == ["extras", "env"]
     assert failures[0].detail == "wandb_project needs the extra wandb: wandb is not installed"
-    assert failures[0].fix == 'install the extra `wandb` (from a checkout: pip install -e ".[wandb]")'
+    assert failures[0].fix == install_hint("wandb")
     assert doctor.report().status == "fail"
 
 

@@ -97,6 +97,25 @@ def test_a_finished_run_says_how_to_extend_it_instead_of_a_result(run: Path) -> 
     assert outcome.code == 0 and outcome.json["env_steps"] == 192
 
 
+def test_inspect_of_a_complete_run_does_not_read_like_a_fault(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = list_checkpoints(run, "resume")[0]
+    shown = call("inspect", run)
+    assert "the run is complete after 96 steps" in shown.out and "off schedule" not in shown.out
+    assert call("inspect", run, "--json").json["complete"] is True
+    # A run that ended by itself before its budget is complete too; one that was stopped is not.
+    stopped(tmp_path, monkeypatch, 70)
+    (early,) = (path for path in (tmp_path / "runs").iterdir() if path != run)
+    assert "saved off schedule, so a resumed run is not bit-exact" in call("inspect", early).out
+    info = json.loads((early / "run.json").read_text()) | {"status": "finished"}
+    (early / "run.json").write_text(json.dumps(info))
+    assert "the run is complete after 96 steps" in call("inspect", early).out
+    # A copy of the checkpoint alone knows of no run.
+    alone = Path(shutil.copytree(newest, tmp_path / "alone"))
+    assert call("inspect", alone, "--json").json["complete"] is False
+
+
 @pytest.mark.parametrize("command", ["eval", "inspect", "play", "predict", "resume --quiet"])
 def test_a_damaged_newest_checkpoint_is_mentioned(command: str, run: Path, tmp_path: Path) -> None:
     newest, older = damage_newest(run)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import errno
 import io
 import json
+import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -226,3 +229,18 @@ def test_the_warning_of_a_library_is_one_line_without_its_colors(tmp_path: Path)
     process = start_process(*words, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
     _, err = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0 and "warning: WARN: two lines\n" in err and "\x1b" not in err, err
+
+
+class FullStream(io.StringIO):
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_text_that_others_printed_and_that_cannot_be_flushed_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", FullStream())
+    terminal.start()
+    print("printed by a library, still in the buffer")
+    assert terminal.finish() == "No space left on device"
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    terminal.start()
+    assert terminal.finish() is None

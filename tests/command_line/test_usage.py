@@ -62,7 +62,9 @@ def test_a_long_value_is_shortened() -> None:
 def test_an_algorithm_without_an_env_names_its_presets() -> None:
     outcome = call("train", "ppo")
     assert outcome.code == 2 and len(outcome.err.splitlines()) == 1
-    assert "ppo: is an algorithm, pass one of its presets: ppo/acrobot, " in outcome.err
+    assert "ppo: is an algorithm, pass its environment (`--env LunarLander-v3`), one of its presets (ppo/acrobot, " in (
+        outcome.err
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from rl_training.config import yaml_text
 from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.errors import CheckpointError, ConfigError
+from rl_training.program import call
 from rl_training.storage.run_directory import is_run_directory, list_runs, run_status
 from rl_training.storage.run_file import read_run_info
 from rl_training.text import clean_text
@@ -121,7 +122,7 @@ def select_runs(text: str, output_dir: str | Path = "runs") -> list[StoredRun]:
         for run in _named(part, output_dir):
             found.setdefault(run.path.resolve(), run)
     if not found:
-        raise CheckpointError(f"{clean_text(text, 100)!r}: names no run; `rl-training list runs` shows the runs")
+        raise CheckpointError(f"{clean_text(text, 100)!r}: names no run; `{call('list', 'runs')}` shows the runs")
     return list(found.values())
 
 
@@ -152,7 +153,7 @@ def _named(text: str, output_dir: Path) -> list[StoredRun]:
     close = difflib.get_close_matches(text, [run.name for run in every], n=1)
     hint = f", did you mean {clean_text(close[0], 100)}?" if close else ""
     raise CheckpointError(
-        f"{clean_text(text, 100)!r}: no such run in {output_dir}{hint}; `rl-training list runs` shows the runs"
+        f"{clean_text(text, 100)!r}: no such run in {output_dir}{hint}; `{call('list', 'runs')}` shows the runs"
     )
 
 
@@ -172,7 +173,7 @@ def _with_settings(conditions: Sequence[str], output_dir: Path) -> list[StoredRu
     if not every:
         raise CheckpointError(
             f"{clean_text(','.join(conditions), 100)!r}: no run in {output_dir} has these settings; "
-            "`rl-training list runs` shows the runs"
+            f"`{call('list', 'runs')}` shows the runs"
         )
     return every
 

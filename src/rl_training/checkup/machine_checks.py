@@ -8,6 +8,7 @@ from typing import Any
 from rl_training.checkup.finding import Finding, fail, ok, warn
 from rl_training.checkup.import_trial import Trial
 from rl_training.checkup.machine import Machine
+from rl_training.program import pip
 
 LEAST_MEMORY = 500_000_000  # torch and a small run
 SCARCE_MEMORY = 2_000_000_000
@@ -34,7 +35,7 @@ def check_machine(machine: Machine, torch: Trial) -> Iterator[Finding]:
 
 def check_torch(trial: Trial, gpu_device: bool) -> Finding:
     if trial.error is not None:
-        return fail("torch", f"cannot be imported ({trial.error})", "pip install --force-reinstall torch")
+        return fail("torch", f"cannot be imported ({trial.error})", f"{pip()} install --force-reinstall torch")
     facts: dict[str, Any] = trial.facts
     build = "CPU build" if facts.get("cuda_build") is None else f"CUDA {facts['cuda_build']} build"
     devices = [*facts.get("cuda", []), *(["mps (not used by rl_training)"] if facts.get("mps") else [])]
@@ -110,7 +111,7 @@ def check_fork(can_fork: bool) -> Finding:
 
 def check_roms(count: int) -> Finding:
     if count == 0:
-        return warn("atari", "ale-py is installed without its ROMs", "pip install --force-reinstall ale-py")
+        return warn("atari", "ale-py is installed without its ROMs", f"{pip()} install --force-reinstall ale-py")
     return ok("atari", f"ale-py with {count} ROMs")
 
 
@@ -122,7 +123,7 @@ def check_display(display: bool) -> Finding:
 
 def check_ffmpeg(works: bool) -> Finding:
     if not works:
-        fix = "install ffmpeg, or pip install --force-reinstall imageio-ffmpeg; GIFs work without it"
+        fix = f"install ffmpeg, or {pip()} install --force-reinstall imageio-ffmpeg; GIFs work without it"
         return warn("ffmpeg", "imageio-ffmpeg has no ffmpeg program, so MP4s cannot be written", fix)
     return ok("ffmpeg", "MP4s can be written")
 

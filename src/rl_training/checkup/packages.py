@@ -9,6 +9,7 @@ from rl_training.checkup.finding import Finding, fail, ok, warn
 from rl_training.checkup.import_trial import Trial
 from rl_training.checkup.requirements import NOT_FOR_USERS, Requirement, satisfies
 from rl_training.errors import install_hint
+from rl_training.program import pip
 
 # The last month with security fixes of each Python version (PEP 619, 664, 693, 719, 745).
 END_OF_LIFE = {
@@ -83,7 +84,7 @@ def check_dependencies(
     """One line if all of them fit; one for each that does not."""
     if requirements is None:
         detail = "rl_training is not installed, only imported, so its requirements are unknown"
-        yield warn("dependencies", detail, "pip install -e . in the checkout")
+        yield warn("dependencies", detail, f"{pip()} install -e . in the checkout")
         return
     needed = [requirement for requirement in requirements if requirement.extra is None]
     problems = [problem for each in needed for problem in _problems(each, version, trials)]
@@ -136,13 +137,13 @@ def _problems(
     name, wanted = requirement.name, f'"{requirement.name}{requirement.range}"'
     found = version(name)
     if found is None:
-        yield name, "is not installed", f"pip install {wanted}"
+        yield name, "is not installed", f"{pip()} install {wanted}"
         return
     if not requirement.allows(found):
-        yield name, f"{found} is outside {requirement.range}", f"pip install {wanted}"
+        yield name, f"{found} is outside {requirement.range}", f"{pip()} install {wanted}"
         return
     for module in import_names(requirement):
         error = trials[module].error if module in trials else None
         if error is not None:
             shown = f"{name}[{','.join(requirement.extras)}]" if requirement.extras else name
-            yield shown, f"cannot be imported ({error})", f"pip install --force-reinstall {shown}"
+            yield shown, f"cannot be imported ({error})", f"{pip()} install --force-reinstall {shown}"

@@ -19,6 +19,7 @@ from rl_training.errors import RLTrainingError
 from rl_training.runtime.auto_settings import limited_threads, resolve_compile
 from rl_training.runtime.loop_setup import open_loop
 from rl_training.runtime.loops import Loop, ReplayLoop
+from rl_training.runtime.resolved_defaults import resolve_defaults
 from rl_training.runtime.run_envs import spaces_of
 from rl_training.runtime.stop_signals import StopSignals
 
@@ -59,6 +60,11 @@ def run_findings(
             yield finding
         if finding.status == "fail":
             return
+    try:
+        config = resolve_defaults(config)
+    except RLTrainingError as error:
+        yield fail("run", str(error))
+        return
     fits = _check_algorithm(config)
     yield fits
     if fits.status == "fail":

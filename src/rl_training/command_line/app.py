@@ -22,6 +22,7 @@ from rl_training.command_line.check_env import check_env
 from rl_training.command_line.common import interrupts
 from rl_training.command_line.common.usage import UsageError, usage_lines
 from rl_training.command_line.compare import compare
+from rl_training.command_line.diagnose import diagnose
 from rl_training.command_line.diff import diff
 from rl_training.command_line.doctor import doctor
 from rl_training.command_line.eval import evaluate
@@ -37,10 +38,11 @@ from rl_training.command_line.train import train
 from rl_training.command_line.watch import watch
 from rl_training.command_line.zoo import zoo
 from rl_training.errors import EXIT_INTERRUPTED, ConfigError, RLTrainingError
+from rl_training.program import NAME, program
 from rl_training.text import describe_error, one_line
 
-PROGRAM = "rl-training"
 LONGEST_ERROR = 1000
+PROGRAM_IN_TEXT = re.compile(rf"(?<![^\s`]){NAME}(?= )")
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -55,6 +57,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor,
     "reproduce": reproduce,
     "watch": watch,
+    "diagnose": diagnose,
     "plot": plot,
     "compare": compare,
     "diff": diff,
@@ -81,6 +84,8 @@ def _show_help(ctx: Any, parameter: Any, requested: bool) -> None:
 class _Help:
     """The help of a command or group: flags without a type, and output that survives a lost stdout."""
 
+    help: str | None
+
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_flag_types(super().get_params(ctx))  # type: ignore[misc]
 
@@ -91,6 +96,8 @@ class _Help:
         return option
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
+        if self.help:  # the docstring of a command cannot know how the program was started
+            self.help = PROGRAM_IN_TEXT.sub(program(), self.help)
         with terminal.gathered():
             super().format_help(ctx, formatter)  # type: ignore[misc]
 
@@ -155,9 +162,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         terminal.print_error(*traceback.format_exc().splitlines())
         code = RLTrainingError.exit_code
     problem = terminal.finish()
-    if problem and code == 0:
+    if problem:
+        # Also after another code: 1 of `diff` says that runs differ, but nothing has said in what.
         terminal.print_error(f"error: stdout: cannot be written ({problem}); send the output to another file or pipe")
-        code = RLTrainingError.exit_code
+        code = code or RLTrainingError.exit_code
     return code
 
 
@@ -169,7 +177,7 @@ def _show_warning(message: Warning | str, *place: Any, **more: Any) -> None:
 def _exit_code(words: list[str]) -> int:
     """The exit code of a command. An expected error is one line on stderr, wrong usage at most two."""
     try:
-        return app(args=words, prog_name=PROGRAM, standalone_mode=False) or 0
+        return app(args=words, prog_name=program(), standalone_mode=False) or 0
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except Exception as error:
@@ -190,7 +198,7 @@ def _exit_code(words: list[str]) -> int:
 def _expected_error(error: Exception, words: list[str]) -> tuple[list[str], int | None]:
     """What to print for an error, and its exit code; None for a bug."""
     if isinstance(error, UsageError):
-        return usage_lines(error, words, PROGRAM, GROUPS), ConfigError.exit_code
+        return usage_lines(error, words, program(), GROUPS), ConfigError.exit_code
     if isinstance(error, RLTrainingError):
         return ["error: " + one_line(error, LONGEST_ERROR)], error.exit_code
     if isinstance(error, OSError) and error.filename is not None:

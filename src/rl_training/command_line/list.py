@@ -9,6 +9,7 @@ import typer
 from rl_training.command_line.common.options import RUNS, Json, OutputDir
 from rl_training.command_line.common.output import print_json, print_text, show, table
 from rl_training.command_line.common.run_table import run_rows, show_runs
+from rl_training.program import call
 
 lists = typer.Typer(no_args_is_help=True, help="List algorithms, presets, runs, settings or benchmarks.")
 
@@ -57,7 +58,7 @@ def runs(output_dir: OutputDir = RUNS, as_json: Json = False) -> None:
         print_json(rows)
         return
     if not rows:
-        print_text(f"no runs in {output_dir}; start one: rl-training train ppo/cartpole")
+        print_text(f"no runs in {output_dir}; start one: {call('train', 'ppo/cartpole')}")
         return
     show_runs(rows)
 

@@ -52,8 +52,9 @@ def play(
     path, skipped = find_checkpoint(target, output_dir, checkpoint)
     report_skipped(skipped)
 
-    from rl_training.playback.player import has_display, record_episode, watch
+    from rl_training.playback.player import watch
     from rl_training.runtime import workflows
+    from rl_training.runtime.episode_video import has_display, record_episode
 
     file = gif or mp4
     with output.stdout_reserved(as_json):

@@ -20,6 +20,7 @@ import numpy as np
 
 from rl_training.analysis.curves import Curve, Numbers
 from rl_training.errors import ConfigError
+from rl_training.program import call
 from rl_training.storage.durable_files import atomic_write_text, read_json
 from rl_training.zoo.manifest import Entry, zoo_folder
 from rl_training.zoo.runs import LARGEST_NUMBER, same_settings, settings
@@ -166,7 +167,7 @@ def load_band(path: Path) -> Band:
         if not all(isinstance(data[key], kind) for key, kind in kinds.items()):
             raise TypeError("a value of another type")
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
-        raise ConfigError(f"{path}: not a band file; make one with `rl-training zoo bands`") from None
+        raise ConfigError(f"{path}: not a band file; make one with `{call('zoo', 'bands')}`") from None
     return Band(**(data | arrays))
 
 
@@ -175,13 +176,13 @@ def band_of(entry_name: str, preset: Any, path: Path | None) -> Band:
     path = path if path is not None else band_path(entry_name)
     if not os.path.isfile(path):  # unlike Path.is_file, False for an overlong name
         raise ConfigError(
-            f"{entry_name}: no band at {path}; make one with `rl-training zoo bands` and pass it with --band"
+            f"{entry_name}: no band at {path}; make one with `{call('zoo', 'bands')}` and pass it with --band"
         )
     band = load_band(path)
     if not same_settings(band.settings, preset):
         raise ConfigError(
             f"{entry_name}: the settings have changed since the band {path.name} of {band.name} was made; "
-            "make a new band with `rl-training zoo bands`"
+            f"make a new band with `{call('zoo', 'bands')}`"
         )
     return band
 

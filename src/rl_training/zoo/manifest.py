@@ -20,6 +20,7 @@ from rl_training.config.loading import list_presets, load_config, preset_name, s
 from rl_training.config.messages import describe_field, printable
 from rl_training.config.train_config import TrainConfig
 from rl_training.errors import ConfigError
+from rl_training.program import call
 from rl_training.zoo.published import CurveText, PublishedCurve, checked_curve
 
 MAIN = "benchmark"
@@ -269,7 +270,7 @@ def _preset(config: str, home: Path, where: str) -> TrainConfig:
     hint = f", did you mean {close[0]}?" if close else ""
     raise ConfigError(
         f"{where}: config: {shown_path(config)}: no such preset, and no such file next to the manifest{hint} "
-        "(`rl-training list configs` shows the presets)"
+        f"(`{call('list', 'configs')}` shows the presets)"
     )
 
 

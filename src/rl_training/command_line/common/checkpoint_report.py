@@ -15,6 +15,7 @@ from rl_training.storage.checkpoints import (
     read_manifest,
     verify_checkpoint,
 )
+from rl_training.storage.run_file import read_run_info
 from rl_training.storage.tensor_files import read_header
 from rl_training.text import one_line
 
@@ -54,6 +55,7 @@ def make_report(path: Path) -> dict[str, Any]:
             report |= {"verified": False, "problems": [str(error)]}
         return report
     report["config"] = checkpoint.config
+    report["complete"] = _is_complete(path, manifest.env_steps, checkpoint.config)
     report["spaces"] = checkpoint.state.get("spaces")
     report["tensors"] = {
         name: {"dtype": array.dtype, "shape": list(array.shape), "bytes": array.nbytes}
@@ -74,7 +76,9 @@ def show_report(report: dict[str, Any]) -> None:
     contents = (
         "everything needed to resume" if report["kind"] == "resume" else "an agent, which can act or start a new run"
     )
-    if report["kind"] == "resume" and not report["exact"]:
+    if report.get("complete"):  # the last checkpoint of a run is off schedule by nature, which is not a fault
+        contents = f"everything needed to train longer; the run is complete after {report['env_steps']:,} steps"
+    elif report["kind"] == "resume" and not report["exact"]:
         contents += "; saved off schedule, so a resumed run is not bit-exact"
     rows: list[tuple[str, Any]] = [
         ("algorithm", report["algorithm"]),
@@ -107,6 +111,14 @@ def show_report(report: dict[str, Any]) -> None:
             for name, tensor in tensors.items()
         ]
         show(table(["tensor", "type", "shape", "bytes"], _first(lines), ["bytes"]))
+
+
+def _is_complete(path: Path, env_steps: int, config: dict[str, Any]) -> bool:
+    """Whether a checkpoint is the end of a run that has trained all its steps or has ended by itself."""
+    info = read_run_info(path.parent.parent) if path.parent.name == "checkpoints" else {}
+    planned = config.get("total_timesteps")
+    ended = info.get("status") == "finished" and info.get("env_steps") == env_steps
+    return bool(info) and (ended or (isinstance(planned, int) and env_steps >= planned))
 
 
 def _first(rows: list[Any]) -> list[Any]:

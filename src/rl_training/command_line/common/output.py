@@ -6,7 +6,6 @@ import contextlib
 import json
 import math
 import os
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ import typer
 from rl_training import terminal
 from rl_training.command_line.common import interrupts
 from rl_training.errors import EXIT_RESUMABLE, CheckpointError, RLTrainingError
+from rl_training.program import call
 from rl_training.text import clean_text
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from rl_training.experiment.seed_runs import SeedResult
-    from rl_training.playback.player import Recording
+    from rl_training.runtime.episode_video import Recording
     from rl_training.runtime.evaluation import EvalResult
     from rl_training.runtime.workflows import TrainResult
 
@@ -134,7 +134,7 @@ def show_commands(commands: Sequence[tuple[str, str]]) -> None:
 
 
 def command(word: str, target: Path | str, *rest: str) -> str:
-    return shlex.join(["rl-training", word, str(target), *rest])
+    return call(word, target, *rest)
 
 
 def return_text(evaluation: EvalResult | None) -> str:
@@ -180,21 +180,26 @@ def show_result(result: TrainResult) -> None:
     config, evaluation = result.agent.config, result.evaluation
     state = "stopped" if result.interrupted else "finished"
     steps = f"{result.env_steps:,}"
-    if result.interrupted or result.unused_steps:
+    if result.interrupted or result.unused_steps or result.stop_reason is not None:
         steps += f" of {config.total_timesteps:,}"
     rows = [
         ("steps", f"{steps} in {_duration(result.wall_seconds)}, {result.steps_per_second:,.0f} per second"),
         ("run", result.run_dir),
         ("checkpoint", result.checkpoint.name),
     ]
+    if result.stop_reason is not None:
+        rows.append(("stopped", result.stop_reason))
+    rows += [("callback", line) for line in result.callback_failures]
     if result.unused_steps:
         rows.append(("not used", f"{result.unused_steps:,} steps, {result.unused}"))
     if result.failed_saves:
         rows.append(("failed saves", f"{result.failed_saves}, check the disk"))
+    rows += [("finding", f"{finding.text} (step {finding.env_steps:,})") for finding in result.findings]
     if evaluation is not None:
         rows.insert(0, ("mean return", f"{return_text(evaluation)} over {len(evaluation.returns)} episodes"))
         if config.eval_every > 0:
             rows.insert(1, ("", "of the final evaluation, on episodes that no evaluation during training uses"))
+        rows += _info_rows(evaluation)
     elif result.evaluation_error is not None:
         rows.insert(0, ("mean return", "unknown, the last evaluation failed"))
     terminal.show(facts(rows, f"{config.algo} on {config.env_id}, seed {config.seed}: {state}"), keep=True)
@@ -212,6 +217,8 @@ def show_result(result: TrainResult) -> None:
 
 
 def longer_command(result: TrainResult) -> str:
+    if result.stop_reason is not None:  # it has steps left
+        return command("resume", result.run_dir)
     return command("resume", result.run_dir, "--total-timesteps", str(2 * result.agent.config.total_timesteps))
 
 
@@ -237,9 +244,15 @@ def show_evaluation(result: EvalResult, name: str) -> None:
         ("range", f"{min(result.returns):,.1f} to {max(result.returns):,.1f}"),
         ("episodes", f"{len(lengths)}, {sum(lengths) / len(lengths):,.0f} steps each on average"),
     ]
+    rows += _info_rows(result)
     if result.cut_episodes:
         rows.append(("cut", f"{result.cut_episodes} of them did not end and count with their return so far"))
     show(facts(rows, name))
+
+
+def _info_rows(result: EvalResult) -> list[tuple[str, str]]:
+    """The numbers of the env, as means over the episodes."""
+    return [(name.removeprefix("info_"), f"{mean:,.4g} on average") for name, mean in result.info_means.items()]
 
 
 def recording_summary(recording: Recording) -> dict[str, Any]:
