@@ -4,7 +4,7 @@ Only this script needs these packages, not the test suite. To run it:
 
     python -m venv ../oracle-venv
     ../oracle-venv/bin/pip install torch==2.13.0 stable-baselines3==2.9.2 rlax==0.1.9 \
-        distrax==0.1.9 torchrl==0.14.1 cpprb==11.0.0
+        distrax==0.1.9 torchrl==0.14.1 cpprb==11.0.0 sb3-contrib==2.9.2
     ../oracle-venv/bin/python scripts/record_oracles.py [name ...]
 
 rliable needs an older pandas than the others, so it has its own virtual environment:
@@ -417,6 +417,12 @@ def categorical_q_learning() -> Iterable[Case]:
     return [case(*recorded) for recorded in q_learning()]
 
 
+def quantile_loss() -> Iterable[Case]:
+    from value_oracle import quantile_losses
+
+    return [case(*recorded) for recorded in quantile_losses()]
+
+
 def interquartile_mean() -> Iterable[Case]:
     """Runs x tasks: one task with five runs, as in a row of the zoo, several tasks, and scores with ties."""
     from rliable import library, metrics
@@ -455,9 +461,11 @@ ORACLES: dict[str, Callable[[], Iterable[Case]]] = {
     "categorical_q_learning": categorical_q_learning,
     "mpo": mpo,
     "naf": naf,
+    "quantile_loss": quantile_loss,
     "interquartile_mean": interquartile_mean,
 }
-PACKAGES = ("numpy", "torch", "jax", "rlax", "distrax", "stable-baselines3", "torchrl", "cpprb", "scipy", "rliable")
+PACKAGES = ("numpy", "torch", "jax", "rlax", "distrax", "stable-baselines3", "sb3-contrib", "torchrl", "cpprb")
+PACKAGES += ("scipy", "rliable")
 
 
 def main(names: list[str]) -> None:

@@ -37,3 +37,14 @@ def slow_advantages(rollout: Rollout, found: dict[str, np.ndarray], gamma: float
                 if rollout.ends[k, env]:
                     break
     return advantages
+
+
+def slow_quantile_loss(quantiles: list[float], targets: list[float], taus: list[float]) -> float:
+    """Eq. 10 of arXiv:1710.10044 with kappa = 1: a sum over the quantiles of a mean over the targets."""
+    total = 0.0
+    for theta, tau in zip(quantiles, taus, strict=True):
+        for sample in targets:
+            u = sample - theta
+            huber = 0.5 * u * u if abs(u) <= 1.0 else abs(u) - 0.5
+            total += abs(tau - (1.0 if u < 0 else 0.0)) * huber / len(targets)
+    return total
