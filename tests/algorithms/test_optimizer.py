@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,6 +46,32 @@ def test_adam_equals_torch_over_many_steps(epsilon: float, max_grad_norm: float 
         reference.step()
         torch.testing.assert_close(norm, expected_norm)
     torch.testing.assert_close(parameters_of(ours), parameters_of(theirs), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.5, 0.9), (0.0, 0.97)])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.3])
+@pytest.mark.parametrize("kind", ["adam", "radam"])
+def test_betas_decay_and_radam_equal_torch_over_many_steps(
+    kind: Any, betas: tuple[float, float], weight_decay: float
+) -> None:
+    """In float64. RAdam starts to adapt within the steps (after 5 for a second beta of 0.999)."""
+    ours, theirs = network(), network()
+    optimizer = Optimizer(ours.parameters(), kind=kind, betas=betas, weight_decay=weight_decay)
+    reference: torch.optim.Optimizer = torch.optim.AdamW(theirs.parameters(), betas=betas, weight_decay=weight_decay)
+    if kind == "radam":
+        reference = torch.optim.RAdam(
+            theirs.parameters(), betas=betas, weight_decay=weight_decay, decoupled_weight_decay=True
+        )
+    for step in range(30):
+        rate = 0.1 / (step + 1)
+        optimizer.set_learning_rate(rate)
+        optimizer.step(some_loss(ours, step))
+        reference.param_groups[0]["lr"] = rate
+        reference.zero_grad()
+        some_loss(theirs, step).backward()
+        reference.step()
+        torch.testing.assert_close(parameters_of(ours), parameters_of(theirs), rtol=1e-9, atol=1e-11)
+    assert optimizer.first_moment.shape == optimizer.second_moment.shape == optimizer.vector.shape
 
 
 def test_rmsprop_equals_the_recorded_tensorflow_form() -> None:

@@ -15,7 +15,7 @@ from tiny_runs import env_of
 
 # A default is written as a setting of the command line: `gamma=0.99`.
 DEFAULT = re.compile(r"`(\w+)=([^`]+)`")
-NETWORKS = {"hidden_sizes", "activation", "orthogonal_init", "importance_exponent"}
+NETWORKS = {"hidden_sizes", "activation", "initialization", "importance_exponent"}
 # The settings whose defaults differ from the paper, so that the head must name them.
 DIFFERENT = {
     "dqn": NETWORKS | {"exploration", "max_grad_norm"},

@@ -46,7 +46,7 @@ def test_wrong_type_for_every_field_is_refused_with_its_dotted_key(algo, section
 def test_out_of_range_value_of_every_number_is_refused_with_the_allowed_range(algo, section, name):
     accepted = leaf_types(sections(TrainConfig, algo)[section].model_fields[name].annotation)
     if name == "hidden_sizes":
-        assert "model.hidden_sizes[1]: 0 is not valid" in refused(place(algo, section, name, [8, 0]))
+        assert f"{section}.hidden_sizes[1]: 0 is not valid" in refused(place(algo, section, name, [8, 0]))
         return
     bad = out_of_range(algo, section, name)
     is_number = bool(accepted & {int, float, Schedule})

@@ -66,7 +66,6 @@ def test_a_name_of_another_library_gets_ours(algo: str, name: str, ours: str) ->
     [
         ("ppo", "frame_stack", "env_kwargs.atari.stack"),
         ("ppo", "use_sde", "state-dependent exploration is not available"),
-        ("ppo", "layer_norm", "no layer normalization"),
         ("ppo", "verbose", "--quiet"),
         ("ppo", "policy", "model.encoder"),
         ("sac", "action_noise", "ddpg, td3, d4pg and naf have exploration_noise"),

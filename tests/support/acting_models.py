@@ -13,6 +13,7 @@ from torch import Tensor
 from on_policy_helpers import SPACES, model_config
 from rl_training.algorithms.common.optimizer import Optimizer
 from rl_training.envs.spaces import Spaces
+from rl_training.models.blocks import ACTIVATIONS
 from rl_training.models.encoders import VectorEncoder
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_c51 import MLPC51Network
@@ -52,6 +53,25 @@ MODELS: dict[str, Build] = {
     "deterministic": lambda config: MLPDeterministicActorCritic(BOX, config, num_critics=2),
     "d4pg": lambda config: MLPD4PGModel(BOX, config, support=SUPPORT.clone()),
     "squashed_gaussian": lambda config: MLPSquashedGaussianActorCritic(BOX, config),
+    **{
+        f"actor_critic_{activation}": lambda config, activation=activation: MLPActorCritic(
+            DISCRETE, config.model_copy(update={"activation": activation})
+        )
+        for activation in ACTIVATIONS
+    },
+    "layer_norm_ppg": lambda config: MLPPPGModel(BOX, config.model_copy(update={"layer_norm": True})),
+    "layer_norm_lstm": lambda config: LSTMActorCritic(
+        DISCRETE, config.model_copy(update={"layer_norm": True}), memory_size=5
+    ),
+    "layer_norm_c51_dueling": lambda config: MLPC51Network(
+        DISCRETE, config.model_copy(update={"layer_norm": True}), support=SUPPORT.clone(), dueling=True
+    ),
+    "simba_ppg": lambda config: MLPPPGModel(DISCRETE, config.model_copy(update={"blocks": "simba"})),
+    "simba_naf": lambda config: MLPNAFModel(BOX, config.model_copy(update={"blocks": "simba"})),
+    "simba_q_network": lambda config: MLPQNetwork(DISCRETE, config.model_copy(update={"blocks": "simba"})),
+    "simba_squashed_gaussian": lambda config: MLPSquashedGaussianActorCritic(
+        BOX, config.model_copy(update={"blocks": "simba", "activation": "elu"})
+    ),
     "images_actor_critic": lambda config: MLPActorCritic(PIXELS, config),
     "images_actor_critic_separate": lambda config: MLPActorCritic(PIXELS, config, share_encoder=False),
     "images_ppg": lambda config: MLPPPGModel(PIXELS, config),

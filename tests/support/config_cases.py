@@ -145,4 +145,7 @@ def every_field() -> list[tuple[str, str, str]]:
 
 def place(algo: str, section: str, name: str, value: Any) -> dict[str, Any]:
     data: dict[str, Any] = {**BASE, "algo": algo}
+    for outer in reversed(section.split(".")[1:]):
+        name, value = outer, {name: value}
+    section = section.partition(".")[0]
     return {**data, section: {name: value}} if section else {**data, name: value}

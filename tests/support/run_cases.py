@@ -245,6 +245,12 @@ CASES: dict[str, Case] = {
     "sac, fixed temperature, priorities": Case(
         "sac", "Pendulum-v1", steps=100, model=NORMALIZED, settings={**REPLAY, **PRIORITIES, "temperature": 0.2}
     ),
+    "sac, residual blocks in the critic, weight decay": Case(
+        "sac",
+        "Pendulum-v1",
+        model={"activation": "elu", "layer_norm": True, "critic": {"blocks": "simba", "layer_norm": False}},
+        settings={**REPLAY, "weight_decay": 0.01},
+    ),
     "ppo, atari, whitened": Case(
         "ppo",
         "ALE/Breakout-v5",

@@ -5,7 +5,7 @@ are the envs of one process (`num_envs`). Prioritized replay is an option, with 
 
 Deviations: targets follow softly (`tau=0.005`) after every update, where the paper copies them every 100 updates.
 Uniform random actions during warm-up. The networks have `hidden_sizes=[64, 64]` with `activation=tanh` and
-`orthogonal_init=true`. Prioritized replay corrects by `importance_exponent={start: 0.4, end: 1.0}`, with weights
+`initialization=orthogonal`. Prioritized replay corrects by `importance_exponent={start: 0.4, end: 1.0}`, with weights
 relative to the largest one in the batch, where the paper weighs by 1/(R p) from the start. As in the paper, n-step
 returns have no correction for rewards that an older policy earned.
 """

@@ -6,7 +6,7 @@ Deviations: Gaussian noise by default (Ornstein-Uhlenbeck as an option), with `e
 0.2); uniform random actions during warm-up; no batch normalization and no weight decay; the action enters the critic at
 its first layer; the last layers do not start with weights within 3e-3; `tau=0.005` (0.001); `actor_learning_rate=0.001`
 (0.0001); `batch_size=256` (64). The networks have `hidden_sizes=[64, 64]` with `activation=tanh` and
-`orthogonal_init=true` (400 and 300 ReLU units).
+`initialization=orthogonal` (400 and 300 ReLU units).
 
 Options beyond the paper: `n_step` above 1 does not correct for the older policies of the steps in between; the weights
 of prioritized replay are relative to the largest one in the batch, with `importance_exponent={start: 0.4, end: 1.0}`.

@@ -11,8 +11,8 @@ for the change of the policy (the papers use Retrace, later work no correction);
 and its samples are clipped to [-1, 1] for the critic and the environment; `max_grad_norm`, if it is set, also clips the
 gradient of the duals; uniform random actions during warm-up; the penalty on samples outside the action bounds comes
 from later multi-objective work, and is off by default. The networks have `hidden_sizes=[64, 64]` with `activation=tanh`
-and `orthogonal_init=true`. Prioritized replay is an option that the papers do not have: its weights are relative to the
-largest one in the batch, with `importance_exponent={start: 0.4, end: 1.0}`.
+and `initialization=orthogonal`. Prioritized replay is an option that the papers do not have: its weights are relative
+to the largest one in the batch, with `importance_exponent={start: 0.4, end: 1.0}`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ only because mu moves to where the parabola fits the targets best.
 Deviations: Gaussian noise by default (options: Ornstein-Uhlenbeck noise, and noise shaped by P, which is wide along
 actions that hardly matter); uniform random actions during warm-up; no batch normalization; mu, P and V share all hidden
 layers; mu passes through tanh; the logarithms on the diagonal of P's factor are clamped to +-10. The network has
-`hidden_sizes=[64, 64]` with `activation=tanh` and `orthogonal_init=true`.
+`hidden_sizes=[64, 64]` with `activation=tanh` and `initialization=orthogonal`.
 
 Options beyond the paper: `n_step` above 1 does not correct for the older policies of the steps in between; the weights
 of prioritized replay are relative to the largest one in the batch, with `importance_exponent={start: 0.4, end: 1.0}`.

@@ -5,8 +5,8 @@ those of arXiv:1812.05905, algorithm 1.
 
 Deviations: the temperature is learned through its logarithm, with the loss -log(alpha) (log pi + H) of the authors'
 code where eq. 18 has alpha (same sign and fixed point, independent of the size of alpha); uniform random actions during
-warm-up. The networks have `hidden_sizes=[64, 64]` with `activation=tanh` and `orthogonal_init=true` (256 and 256 ReLU
-units).
+warm-up. The networks have `hidden_sizes=[64, 64]` with `activation=tanh` and `initialization=orthogonal` (256 and 256
+ReLU units).
 
 Options beyond the papers: `n_step` above 1 leaves out the entropy of the steps in between and does not correct for
 their older policies; the weights of prioritized replay are relative to the largest one in the batch, with

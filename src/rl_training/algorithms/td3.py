@@ -5,8 +5,8 @@ delayed actor, and the actor climbs the first critic.
 
 Deviations: none in the update. The smoothed target action is clipped to the bounds, as in the authors' code; all noise
 is on the [-1, 1] scale of actions. Warm-up with uniform random actions takes `learning_starts=100` steps (the paper has
-1,000 or more). The networks have `hidden_sizes=[64, 64]` with `activation=tanh` and `orthogonal_init=true` (400 and 300
-ReLU units).
+1,000 or more). The networks have `hidden_sizes=[64, 64]` with `activation=tanh` and `initialization=orthogonal` (400
+and 300 ReLU units).
 
 Options beyond the paper: `n_step` above 1 does not correct for the older policies of the steps in between; the weights
 of prioritized replay are relative to the largest one in the batch, with `importance_exponent={start: 0.4, end: 1.0}`.

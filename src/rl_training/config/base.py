@@ -75,7 +75,7 @@ class StrictModel(BaseModel):
     def _refuse_lookalikes(cls, value: Any, info: ValidationInfo) -> Any:
         accepted = leaf_types(cls.model_fields[str(info.field_name)].annotation)
         if bool in accepted:
-            if not isinstance(value, bool):
+            if not isinstance(value, bool) and not (value is None and type(None) in accepted):
                 raise PydanticCustomError("not_bool", "expected true or false")
         elif accepted & {int, float}:
             return _plain_number(value, whole=float not in accepted)
@@ -189,6 +189,7 @@ class AlgorithmConfig(StrictModel):
     """The settings that every algorithm has."""
 
     compilable: ClassVar[bool] = True  # `compile` can turn the gradient step into one function
+    separate_critic: ClassVar[bool] = True  # the critic is a network of its own, with the settings `model.critic`
 
     gamma: float = Field(0.99, gt=0, le=1, description="Discount factor per environment step.")
     max_grad_norm: MaxGradNorm = None

@@ -96,7 +96,7 @@ def _merged(*layers: Mapping[str, Any]) -> Settings:
 
 
 # Tables: for every kind of environment, then for a kind of observations. What comes later wins.
-_RELU: Settings = {"activation": "relu", "orthogonal_init": False}
+_RELU: Settings = {"activation": "relu", "initialization": "torch"}
 _NO_HIDDEN: Settings = {"model": {"hidden_sizes": ()}}
 _OF_FAMILY: dict[str, dict[str, Settings]] = {
     "on-policy": {

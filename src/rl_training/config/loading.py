@@ -15,6 +15,7 @@ from rl_training.config import yaml_text
 from rl_training.config.algorithm_table import ALGORITHMS
 from rl_training.config.base import Schedule
 from rl_training.config.messages import ConfigRow, config_rows, printable, sections
+from rl_training.config.model_config import with_new_names
 from rl_training.config.train_config import TrainConfig
 from rl_training.config.yaml_text import Document
 from rl_training.errors import ConfigError
@@ -48,6 +49,8 @@ def load_config(
     """
     name, document = _read(source)
     data = _plain(document.data)
+    if "model" in data:
+        data["model"] = with_new_names(data["model"])
     touched = _apply(data, [pair for each in overrides for pair in _as_pairs(each)])
     _unpin_backend(document.data, data, touched)
     try:
@@ -179,6 +182,10 @@ def _apply(data: dict[str, Any], changes: list[tuple[str, Any]]) -> set[str]:
     single: list[tuple[str, Any]] = []
     for key, value in changes:
         key = _full_key(key, places)
+        if key == "model.orthogonal_init" and isinstance(value, bool):
+            key, value = "model.initialization", with_new_names({"orthogonal_init": value})["initialization"]
+        if key == "model":
+            value = with_new_names(value)
         if key in SECTIONS and isinstance(value, dict):
             single += [(f"{key}.{name}", item) for name, item in value.items()]
         else:
@@ -206,6 +213,8 @@ def _full_key(key: str, places: Mapping[str, type[BaseModel]]) -> str:
     head = key.partition(".")[0]
     if head in TrainConfig.model_fields:
         return key
+    if head == "orthogonal_init":  # its name in older versions, which `initialization` replaces
+        return f"model.{key}"
     homes = [section for section in ("algo_kwargs", "model") if head in places[section].model_fields]
     return f"{homes[0]}.{key}" if len(homes) == 1 else key
 
@@ -214,6 +223,8 @@ def _set(data: dict[str, Any], key: str, value: Any, algorithm: type[BaseModel])
     *parents, last = key.split(".")
     for depth, name in enumerate(parents):
         inner = data.get(name, {})
+        if inner is None and parents[: depth + 1] == ["model", "critic"]:
+            inner = {}
         if depth == 1 and parents[0] == "algo_kwargs":
             inner = _editable(inner, name, algorithm)
         if not isinstance(inner, dict):

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from rl_training.config import names_elsewhere
 from rl_training.config.algorithm_table import ALGORITHMS, get_config_class
 from rl_training.config.base import AlgorithmConfig, Schedule, Within
+from rl_training.config.model_config import CriticConfig
 from rl_training.errors import ConfigError
 from rl_training.text import clean_text
 
@@ -101,7 +102,7 @@ def sections(root: type[BaseModel], algo: Any) -> dict[str, type[BaseModel]]:
             algorithm = get_config_class(algo)
     model = root.model_fields["model"].annotation
     assert isinstance(model, type)
-    return {"": root, "model": model, "algo_kwargs": algorithm}
+    return {"": root, "model": model, "model.critic": CriticConfig, "algo_kwargs": algorithm}
 
 
 def config_rows(root: type[BaseModel], algo: str) -> list[ConfigRow]:
@@ -109,7 +110,7 @@ def config_rows(root: type[BaseModel], algo: str) -> list[ConfigRow]:
     rows = []
     for prefix, model in sections(root, algo).items():
         for name, field in model.model_fields.items():
-            if not prefix and name in ("model", "algo_kwargs"):
+            if _dotted(prefix, name) in sections(root, algo):
                 continue
             default = "required" if field.is_required() else _default_text(field)
             key, description = _dotted(prefix, name), field.description or ""

@@ -20,37 +20,17 @@ from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import PydanticCustomError
 
 from rl_training.config.algorithm_table import get_config_class
-from rl_training.config.base import AlgorithmConfig, LayerSize, NonNegativeInteger, StrictModel
+from rl_training.config.base import AlgorithmConfig, NonNegativeInteger, StrictModel
 from rl_training.config.evaluation_protocol import LONGEST_EPISODE, MOST_EPISODES
 from rl_training.config.hook_settings import MOST_CALLBACKS, MOST_INFO_NAMES, checked_callbacks, checked_info_names
 from rl_training.config.messages import as_config_error
+from rl_training.config.model_config import ModelConfig as ModelConfig
 from rl_training.config.pixels import pixel_options
 from rl_training.errors import ConfigError
 
 MOST_ENV_PROCESSES = 1024
 # More threads than a machine has cores are of no use, and 100,000 of them end the process without a message.
 ThreadCount = Annotated[int, Field(ge=1, le=1024)]
-
-
-class ModelConfig(StrictModel):
-    """The settings of the networks."""
-
-    hidden_sizes: tuple[LayerSize, ...] = Field(
-        (64, 64), max_length=100, description="Width of each hidden layer, after the encoder if there is one."
-    )
-    activation: Literal["tanh", "relu"] = Field("tanh", description="Activation function of the hidden layers.")
-    encoder: Literal["auto", "mlp", "nature", "impala"] = Field(
-        "auto", description="Network that encodes observations; auto is mlp for vectors and nature for images."
-    )
-    encoder_size: LayerSize | None = Field(
-        None, description="Output size of an image encoder; null means 512 for nature and 256 for impala."
-    )
-    normalize_observations: bool = Field(
-        False, description="Normalize observations by their running mean and standard deviation."
-    )
-    observation_clip: float = Field(10.0, gt=0, description="Clip normalized observations to plus or minus this value.")
-    orthogonal_init: bool = Field(True, description="Initialize with orthogonal weights and zero biases.")
-    initial_log_std: float = Field(0.0, description="Initial logarithm of a Gaussian policy's standard deviation.")
 
 
 class TrainConfig(StrictModel):
@@ -185,6 +165,7 @@ class TrainConfig(StrictModel):
         config._check_env_processes()
         if config.defaults == "fixed":  # otherwise the other values are not known yet
             config.algo_kwargs.check(config)
+            config.model.check(config.algo_kwargs.separate_critic, config.algo)
         return config
 
     @model_serializer(mode="wrap")

@@ -103,7 +103,7 @@ def dead_units(stream: StreamSummary, config: TrainConfig) -> Finding | None:
     share = stream.middle("dead_units", DEAD_IN_A_ROW) if stream.has("dead_units") else None
     if share is None or share <= DEAD:
         return None
-    kind = "are 0" if config.model.activation == "relu" else "are saturated"
+    kind = "are saturated" if config.model.activation == "tanh" else "are 0"
     return Finding(
         "dead_units",
         stream.env_steps,

@@ -22,7 +22,7 @@ class MLPActorCritic(PolicyModel):
     def __init__(self, spaces: Spaces, config: ModelConfig, *, share_encoder: bool = True):
         super().__init__(spaces, config)
         self.actor = mlp(self.input_size, self.policy_outputs, config, output_gain=0.01)
-        self.critic = mlp(self.input_size, 1, config, output_gain=1.0)
+        self.critic = mlp(self.input_size, 1, config.for_critic(), output_gain=1.0)
         self.critic_encodes = not share_encoder and not isinstance(self.encoder, VectorEncoder)
         if self.critic_encodes:
             self.critic = nn.Sequential(build_encoder(spaces, config), *self.critic)

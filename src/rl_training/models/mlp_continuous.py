@@ -24,7 +24,9 @@ class ContinuousActorCritic(NormalizingModel):
         self.action_dim = spaces.action_dim
         self.normalizer = make_normalizer(spaces, config)
         self.policy_network = mlp(size, actor_outputs, config, tanh_output=tanh_actor)
-        self.critics = nn.ModuleList([mlp(size + spaces.action_dim, 1, config) for _ in range(num_critics)])
+        self.critics = nn.ModuleList(
+            [mlp(size + spaces.action_dim, 1, config.for_critic()) for _ in range(num_critics)]
+        )
         self._acting: ActingForward | None = None
 
     def q_values(self, obs: Tensor, actions: Tensor) -> Tensor:

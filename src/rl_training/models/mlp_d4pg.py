@@ -26,7 +26,7 @@ class MLPD4PGModel(NormalizingModel):
         self.register_buffer("support", support)
         self.normalizer = make_normalizer(spaces, config)
         self.policy_network = mlp(size, spaces.action_dim, config, tanh_output=True)
-        self.critic = mlp(size + spaces.action_dim, len(support), config)
+        self.critic = mlp(size + spaces.action_dim, len(support), config.for_critic())
         self._acting: ActingForward | None = None
 
     def actor(self, obs: Tensor) -> Tensor:

@@ -24,8 +24,9 @@ class MLPPPGModel(PolicyModel):
         self.trunk = nn.Sequential(*list(actor)[:-1])
         self.policy_head = actor[-1]
         width = (self.input_size, *config.hidden_sizes)[-1]
-        self.value_head = mlp(width, 1, config.model_copy(update={"hidden_sizes": config.hidden_sizes[-1:]}))
-        self.auxiliary_head = mlp(width, 1, config.model_copy(update={"hidden_sizes": ()}))
+        critic = config.for_critic()
+        self.value_head = mlp(width, 1, critic.model_copy(update={"hidden_sizes": critic.hidden_sizes[-1:]}))
+        self.auxiliary_head = mlp(width, 1, config.model_copy(update={"hidden_sizes": (), "blocks": "mlp"}))
 
     def acting_network(self) -> nn.Sequential:
         return nn.Sequential(*self.trunk, self.policy_head)

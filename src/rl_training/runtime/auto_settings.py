@@ -68,7 +68,8 @@ def resolve_threads(config: TrainConfig, observation_shape: tuple[int, ...] = ()
         return config.threads
     settings = config.algo_kwargs
     rows = getattr(settings, "batch_size", getattr(settings, "minibatch_size", 0))
-    wide = max(config.model.hidden_sizes, default=0) >= WIDE_LAYER and rows >= WIDE_BATCH
+    layers = (*config.model.hidden_sizes, *config.model.for_critic().hidden_sizes)
+    wide = max(layers, default=0) >= WIDE_LAYER and rows >= WIDE_BATCH
     if not wide and len(observation_shape) < 3:
         return 1
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2

@@ -65,31 +65,39 @@ def chosen_optimizer(config: OptimizerChoice) -> dict[str, Any]:
 
 
 class Optimizer:
-    """Adam or RMSprop over the given parameters, with global-norm clipping.
+    """Adam, RAdam or RMSprop over the given parameters, with global-norm clipping.
 
-    Adam is arXiv:1412.6980, algorithm 1. RMSprop has the form of TensorFlow, which the published settings of A2C
-    assume: epsilon inside the square root, and a second moment that starts at one.
+    Adam is arXiv:1412.6980, algorithm 1; with `weight_decay` it is AdamW (arXiv:1711.05101, algorithm 2): weights
+    shrink by learning rate times decay, apart from the gradient. RAdam is arXiv:1908.03265, algorithm 2, with PyTorch's
+    threshold: it adapts where rho is above 5, and is momentum without adaptation before. RMSprop has the form of
+    TensorFlow, which the published settings of A2C assume: epsilon inside the square root, and a second moment that
+    starts at one.
     """
 
     def __init__(
         self,
         parameters: Iterable[nn.Parameter],
         *,
-        kind: Literal["adam", "rmsprop"] = "adam",
+        kind: Literal["adam", "radam", "rmsprop"] = "adam",
+        betas: tuple[float, float] = (0.9, 0.999),
         epsilon: float = 1e-8,
         decay: float = 0.99,
+        weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
     ):
         self.parameters: Sequence[nn.Parameter] = list(parameters)
         self.vector = flatten_parameters(self.parameters)
         self.kind, self.epsilon, self.decay, self.max_grad_norm = kind, epsilon, decay, max_grad_norm
+        self.betas, self.weight_decay = betas, weight_decay
+        # Rounded: 1 - 0.9 is not the float 0.1.
+        self._shares = round(1 - betas[0], 12), round(1 - betas[1], 12)
         # Tensors, not floats: as inputs of a compiled step they follow a schedule. One entry each, as in checkpoints.
         self.learning_rate = torch.zeros(1, dtype=torch.float64)
         self.steps = torch.zeros(1, dtype=torch.float64)
-        # 0.9^steps and 0.999^steps as running products: compiled code would compute a power of `steps` again for every
+        # beta^steps of both betas as running products: compiled code would compute a power of `steps` again for every
         # few weights, which takes longer than the rest of Adam.
         self.powers = torch.ones(2, dtype=torch.float64)
-        self._decays = torch.tensor([0.9, 0.999], dtype=torch.float64)
+        self._decays = torch.tensor(betas, dtype=torch.float64)
         self.first_moment = torch.zeros_like(self.vector)
         self.second_moment = torch.full_like(self.vector, 1.0 if kind == "rmsprop" else 0.0)
 
@@ -112,18 +120,32 @@ class Optimizer:
         learning_rate = self.learning_rate.squeeze()
         if self.max_grad_norm is not None:
             gradient = gradient * (self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
-        if self.kind == "adam":
+        if self.weight_decay:
+            self.vector.mul_(1 - learning_rate * self.weight_decay)
+        if self.kind != "rmsprop":
             self.steps.add_(1)
             self.powers.mul_(self._decays)
             first_share, second_share = 1 - self.powers
-            self.first_moment.lerp_(gradient, 0.1)
-            self.second_moment.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+            self.first_moment.lerp_(gradient, self._shares[0])
+            self.second_moment.mul_(self.betas[1]).addcmul_(gradient, gradient, value=self._shares[1])
+            if self.kind == "radam":
+                self.vector.sub_((learning_rate / first_share) * self.first_moment * self._rectified(second_share))
+                return norm
             root = (self.second_moment / second_share).sqrt_().add_(self.epsilon)
             self.vector.sub_((learning_rate / first_share) * (self.first_moment / root))
         else:
             self.second_moment.mul_(self.decay).addcmul_(gradient, gradient, value=1 - self.decay)
             self.vector.sub_(learning_rate * gradient / (self.second_moment + self.epsilon).sqrt_())
         return norm
+
+    def _rectified(self, second_share: Tensor) -> Tensor:
+        """RAdam's factor of the momentum: r / (sqrt(v) + epsilon) once rho is above 5, and 1 before."""
+        most = 2 / self._shares[1] - 1
+        rho = most - 2 * self.steps.squeeze() * (1 - second_share) / second_share
+        late = rho.clamp(min=5)
+        variance_share = (late - 4) * (late - 2) * most / ((most - 4) * (most - 2) * late)
+        adaptive = (variance_share * second_share).sqrt() / (self.second_moment.sqrt() + self.epsilon)
+        return torch.where(rho > 5, adaptive, torch.ones_like(adaptive))
 
     def state_dict(self) -> dict[str, Any]:
         names = ("learning_rate", "steps", "powers", "first_moment", "second_moment")

@@ -114,8 +114,11 @@ class ActorCriticLearner(ReplayLearner[ActorConfig], Generic[ActorConfig, Model]
         named = list(self.model.named_parameters())
         actor = [parameter for name, parameter in named if name.startswith("policy_network.")]
         critic = [parameter for name, parameter in named if not name.startswith("policy_network.")]
-        self.actor_optimizer: Optimizer = self.add_optimizer(actor, self.config.actor_learning_rate)
-        self.critic_optimizer: Optimizer = self.add_optimizer(critic, self.config.critic_learning_rate)
+        decay = self.config.weight_decay
+        self.actor_optimizer: Optimizer = self.add_optimizer(actor, self.config.actor_learning_rate, weight_decay=decay)
+        self.critic_optimizer: Optimizer = self.add_optimizer(
+            critic, self.config.critic_learning_rate, weight_decay=decay
+        )
 
     def forward(self, obs: Tensor, actions: Tensor) -> None:
         model: Any = self.model

@@ -19,6 +19,9 @@ InitialTemperature = Annotated[float, Field(gt=0, description="Initial value of 
 class ActorCriticConfig(ReplayConfig):
     actor_learning_rate: ActorLearningRate = constant(3e-4)
     critic_learning_rate: CriticLearningRate = constant(3e-4)
+    weight_decay: float = Field(
+        0.0, ge=0, le=1, description="Decoupled weight decay of actor and critic (AdamW); 0 is Adam."
+    )
 
 
 class DeterministicActorConfig(ActorCriticConfig):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -10,6 +10,8 @@ from rl_training.config.base import LearningRate, ReplayConfig, Tau, constant
 
 
 class NAFConfig(ReplayConfig):
+    separate_critic: ClassVar[bool] = False
+
     learning_rate: LearningRate = constant(1e-3)
     tau: Tau = 0.005
     exploration_noise: float = Field(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from rl_training.config.base import (
@@ -18,6 +20,8 @@ from rl_training.config.base import (
 
 
 class QLearningConfig(ReplayConfig):
+    separate_critic: ClassVar[bool] = False
+
     learning_rate: LearningRate = constant(1e-4)
     batch_size: BatchSize = 32
     train_frequency: TrainFrequency = 4

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.errors import ConfigError
+from rl_training.models.initialization import initialize_layer
 
 # The shortest side of an image that an encoder takes, in pixels.
 SMALLEST_SIDES = {"nature": 36, "impala": 8}
@@ -53,11 +52,8 @@ def check_image_shape(shape: tuple[int, ...], encoder: str) -> tuple[int, int, i
 
 
 def initialize(network: nn.Module, config: ModelConfig | None) -> None:
-    """Set orthogonal weights with the gain of a ReLU and zero biases, unless `orthogonal_init` is off."""
-    if config is not None and not config.orthogonal_init:
-        return
+    """Set the weights by `config.initialization`, orthogonal without a config, with the gain of a ReLU."""
+    method = "orthogonal" if config is None else config.initialization
     for module in network.modules():
         if isinstance(module, (nn.Conv2d, nn.Linear)):
-            nn.init.orthogonal_(module.weight, math.sqrt(2))
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
+            initialize_layer(module, method)

@@ -13,6 +13,7 @@ from rl_training.config.train_config import ModelConfig
 from rl_training.data.recurrent_rollout_buffer import Sequences
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
+from rl_training.models.initialization import initialize_weight
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
 from rl_training.models.policy import PolicyModel
 from rl_training.models.recurrent.numpy_memory import NumpyStep, memory_parts, numpy_step
@@ -53,10 +54,9 @@ class LSTMActorCritic(PolicyModel):
         if not shared_memory:
             self.critic_memory = CELLS[cell](self.input_size, memory_size, memory_layers)
         self.actor = mlp(memory_size, self.policy_outputs, config, output_gain=0.01)
-        self.critic = mlp(memory_size, 1, config, output_gain=1.0)
-        if config.orthogonal_init:
-            for network in self._networks():
-                _initialize(network)
+        self.critic = mlp(memory_size, 1, config.for_critic(), output_gain=1.0)
+        for network in self._networks():
+            _initialize(network, config.initialization)
         self._parts = memory_layers * memory_parts(self.actor_memory)
         self.memory_shape = (len(self._networks()) * self._parts, memory_size)
         self._acting_steps: _Acting | None = None
@@ -218,11 +218,11 @@ def _limit_kernels() -> None:
         os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(MOST_KERNELS))
 
 
-def _initialize(network: Recurrence) -> None:
-    """Set orthogonal weights for each gate and zero biases."""
-    for name, parameter in network.named_parameters():
+def _initialize(network: Recurrence, method: str) -> None:
+    """Set the weights of each gate, and zero biases; `torch` leaves them as they are."""
+    for name, parameter in network.named_parameters() if method != "torch" else ():
         if name.startswith("bias"):
             nn.init.zeros_(parameter)
             continue
         for gate in parameter.detach().split(network.hidden_size):
-            nn.init.orthogonal_(gate)
+            initialize_weight(gate, method, 1.0)
