@@ -441,6 +441,13 @@ def interquartile_mean() -> Iterable[Case]:
         yield case("rliable library.get_interval_estimates with metrics.aggregate_iqm", inputs, outputs)
 
 
+def masked_categorical() -> Iterable[Case]:
+    import masked_oracle
+
+    for source, inputs, outputs in masked_oracle.cases():
+        yield case(source, inputs, outputs)
+
+
 ORACLES: dict[str, Callable[[], Iterable[Case]]] = {
     "gae": gae,
     "vtrace": vtrace,
@@ -463,6 +470,7 @@ ORACLES: dict[str, Callable[[], Iterable[Case]]] = {
     "naf": naf,
     "quantile_loss": quantile_loss,
     "interquartile_mean": interquartile_mean,
+    "masked_categorical": masked_categorical,
 }
 PACKAGES = ("numpy", "torch", "jax", "rlax", "distrax", "stable-baselines3", "sb3-contrib", "torchrl", "cpprb")
 PACKAGES += ("scipy", "rliable")

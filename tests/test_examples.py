@@ -14,7 +14,7 @@ from rl_training.api import algorithms
 from rl_training.config.algorithm_table import ALGORITHMS
 from tiny_runs import ROOT
 
-TEACHING = ["own_env", "own_algorithm", "callback", "resume", "evaluate_and_record", "compare_seeds"]
+TEACHING = ["own_env", "own_algorithm", "masked_cards", "callback", "resume", "evaluate_and_record", "compare_seeds"]
 LONGEST = 85  # lines: an example is read in one sitting
 
 
@@ -48,6 +48,12 @@ def test_own_env_is_learned(run: Run) -> None:
     assert mean_return > 0.3, "walking straight to the end pays 0.4 to 0.7"
     path = [int(position) for position in second.partition(": ")[2].split()]
     assert path == list(range(path[0], 8))
+
+
+def test_masked_cards_are_played_better_than_at_random(run: Run) -> None:
+    by_chance, careful, agent = (float(line.rpartition(" ")[2]) for line in run("masked_cards"))
+    assert by_chance < 2.6
+    assert careful > agent > by_chance + 0.4
 
 
 @pytest.fixture

@@ -33,12 +33,13 @@ from rl_training.models.distributions import expected_return
 from rl_training.models.mlp_c51 import MLPC51Network
 
 
-def greedy_distribution(next_logits: Tensor, support: Tensor, next_q_online: Tensor | None = None) -> Tensor:
+def greedy_distribution(next_logits: Tensor, support: Tensor, next_q: Tensor | None = None) -> Tensor:
     """p'(s', a*) with a* = argmax_a E[Z'(s', a)].  Double Q-learning takes the argmax of the online network.
 
-    `next_logits` [B, A, atoms] comes from the target network, `next_q_online` is [B, A]; the result is [B, atoms].
+    `next_logits` [B, A, atoms] comes from the target network. `next_q` [B, A] says what to compare instead of E[Z']:
+    that of the online network, or -inf for actions that are not allowed. The result is [B, atoms].
     """
-    next_q = expected_return(next_logits, support) if next_q_online is None else next_q_online
+    next_q = expected_return(next_logits, support) if next_q is None else next_q
     return logits_of(next_logits, next_q.argmax(1)).softmax(1)
 
 
@@ -81,9 +82,12 @@ class C51(QLearner[C51Config]):
     def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
         support, outcome = self.model.support, (batch.rewards, batch.discounts)
         with torch.no_grad():
-            next_q_online = self.model.q_values(batch.next_obs) if self.config.double else None
             next_logits = self.target.module.distribution_logits(batch.next_obs)
-            next_probabilities = greedy_distribution(next_logits, support, next_q_online)
+            if self.config.double:
+                next_q = self.model.q_values(batch.next_obs)
+            else:
+                next_q = self.target.module.masked(expected_return(next_logits, support), batch.next_obs)
+            next_probabilities = greedy_distribution(next_logits, support, next_q)
             target = projections.categorical_projection(*outcome, next_probabilities, support)
         logits = logits_of(self.model.distribution_logits(batch.obs), batch.actions)
         loss, metrics = c51_loss(logits, target, support, batch.weights)

@@ -144,13 +144,21 @@ class ManagedAlgorithm:
         deterministic: bool = True,
         state: Any = None,
         episode_start: np.ndarray | None = None,
+        action_masks: Any = None,
     ) -> tuple[Any, Any]:
         """(action, state) for one raw observation or a batch of them; the action is in the units of the environment.
 
         `state` is the memory of a recurrent policy: pass it back with the next observation. For other policies it is
-        None. Before `learn` the untrained network acts.
+        None. Before `learn` the untrained network acts. `action_masks` say which actions are allowed, for an
+        environment that does not have them in its observations.
         """
-        return self.agent.predict(observation, deterministic=deterministic, state=state, episode_start=episode_start)
+        return self.agent.predict(
+            observation,
+            deterministic=deterministic,
+            state=state,
+            episode_start=episode_start,
+            action_masks=action_masks,
+        )
 
     def evaluate(
         self,

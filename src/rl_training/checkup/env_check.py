@@ -183,9 +183,10 @@ def check_side_by_side(env: str | EnvMaker, env_kwargs: Mapping[str, Any] | None
         return fail("vector", str(error))
     rng = np.random.default_rng(0)
     try:
-        envs.reset(seed=0)
+        observations = envs.reset(seed=0)[0]
         for _ in range(STEPS_SIDE_BY_SIDE):
-            envs.step(spaces.to_env_actions(random_actions(spaces, 2, rng)))
+            masks = spaces.action_masks(spaces.encode(observations)) if spaces.mask_size else None
+            observations = envs.step(spaces.to_env_actions(random_actions(spaces, 2, rng, masks)))[0]
     except FAILURES as error:
         problem = f"two envs side by side fail: {describe_error(error)}"
         return fail("vector", problem, "keep shapes, and the types of the values in info, the same in every step")

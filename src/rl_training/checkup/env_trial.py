@@ -16,7 +16,7 @@ from rl_training.algorithms.common.exploration import random_actions
 from rl_training.checkup.finding import Finding, ok, warn
 from rl_training.envs.env_runner import check_observation
 from rl_training.envs.failures import FAILURES, reason_of
-from rl_training.envs.spaces import Spaces
+from rl_training.envs.spaces import MASK_KEY, Spaces
 from rl_training.errors import EnvError
 from rl_training.text import describe_error, one_line
 
@@ -47,6 +47,7 @@ class Walk:
     longest: int = 0  # steps of the longest episode so far, ended or not
     asked: int = STEPS
     info_keys: set[str] = field(default_factory=set)
+    unused_masks: bool = False  # whether the env reports masks of its actions that training would not use
     remarks: dict[str, tuple[str, str]] = field(default_factory=dict)  # kind -> problem and fix
 
     def remark(self, kind: str, problem: str, fix: str) -> None:
@@ -59,21 +60,23 @@ def random_walk(
     """Step an env with uniform actions; `Broken` at the first answer that training could not use."""
     rng, walk, started = np.random.default_rng(SEED), Walk(asked=steps), clock()
     length = 0
-    _reset(env, spaces, walk, SEED)
+    observation = _reset(env, spaces, walk, SEED)
     while walk.steps < steps and (walk.steps == 0 or clock() - started < patience):
         walk.steps += 1
         length += 1
-        ended = _step(env, spaces, walk, _action(spaces, rng))
+        observation, ended = _step(env, spaces, walk, _action(spaces, observation, rng))
         walk.longest = max(walk.longest, length)
         if ended:
             walk.episodes += 1
             length = 0
-            _reset(env, spaces, walk, None)
+            observation = _reset(env, spaces, walk, None)
+    walk.unused_masks = not spaces.mask_size and MASK_KEY in walk.info_keys
     return walk
 
 
-def _action(spaces: Spaces, rng: np.random.Generator) -> Any:
-    return spaces.to_env_actions(random_actions(spaces, 1, rng))[0]
+def _action(spaces: Spaces, observation: Any, rng: np.random.Generator) -> Any:
+    masks = spaces.action_masks(spaces.encode([observation])) if spaces.mask_size else None
+    return spaces.to_env_actions(random_actions(spaces, 1, rng, masks))[0]
 
 
 def _called(name: str, call: Callable[[], Any], count: int, values: str) -> tuple[Any, ...]:
@@ -93,12 +96,13 @@ def _called(name: str, call: Callable[[], Any], count: int, values: str) -> tupl
 def _reset(env: Env, spaces: Spaces, walk: Walk, seed: int | None) -> Any:
     observation, info = _called("reset", lambda: env.reset(seed=seed), 2, "(observation, info)")
     _judge_observation(observation, spaces, walk)
+    _judge_mask(observation, spaces, walk)
     _judge_info(info, walk)
     return observation
 
 
-def _step(env: Env, spaces: Spaces, walk: Walk, action: Any) -> bool:
-    """Make one step and judge it; whether it ended the episode."""
+def _step(env: Env, spaces: Spaces, walk: Walk, action: Any) -> tuple[Any, bool]:
+    """Make one step and judge it; the observation, and whether it ended the episode."""
     values = "(observation, reward, terminated, truncated, info)"
     observation, reward, terminated, truncated, info = _called("step", lambda: env.step(action), 5, values)
     _judge_observation(observation, spaces, walk)
@@ -106,7 +110,15 @@ def _step(env: Env, spaces: Spaces, walk: Walk, action: Any) -> bool:
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         _judge_flag(name, flag, walk)
     _judge_info(info, walk)
-    return bool(terminated) or bool(truncated)
+    if not terminated:
+        _judge_mask(observation, spaces, walk)
+    return observation, bool(terminated) or bool(truncated)
+
+
+def _judge_mask(observation: Any, spaces: Spaces, walk: Walk) -> None:
+    if spaces.mask_size and len(spaces.rows_without_action(spaces.encode([observation]))):
+        problem = f"the action mask allows no action (step {walk.steps})"
+        raise Broken(problem, "allow an action, or terminate the episode in that state")
 
 
 def _judge_observation(observation: Any, spaces: Spaces, walk: Walk) -> None:
@@ -189,6 +201,8 @@ def check_walk(walk: Walk, time_limit: int | None) -> Iterator[Finding]:
     if walk.info_keys:
         keys = sorted(walk.info_keys)
         more = f" and {len(keys) - 8} more" if len(keys) > 8 else ""
+        if walk.unused_masks:
+            more += f"; to use the {MASK_KEY}, set env_kwargs.action_masks=info"
         yield ok("info", f"keys: {one_line(', '.join(keys[:8]))}{more}")
 
 
@@ -244,9 +258,12 @@ def _recorded(env: Env, spaces: Spaces, steps: int, patience: float) -> list[tup
         return np.array(spaces.encode_one(observation))
 
     rng, started = np.random.default_rng(SEED), time.perf_counter()
-    record: list[tuple[Any, ...]] = [(seen(env.reset(seed=SEED)[0]),)]
+    observation = env.reset(seed=SEED)[0]
+    record: list[tuple[Any, ...]] = [(seen(observation),)]
     while len(record) <= steps and (len(record) == 1 or time.perf_counter() - started < patience):
-        observation, reward, terminated, truncated, _ = env.step(_action(spaces, rng))
+        observation, reward, terminated, truncated, _ = env.step(_action(spaces, observation, rng))
         step = (seen(observation), float(reward), bool(terminated), bool(truncated))
-        record.append((*step, seen(env.reset()[0]) if terminated or truncated else None))
+        if ended := terminated or truncated:
+            observation = env.reset()[0]
+        record.append((*step, seen(observation) if ended else None))
     return record

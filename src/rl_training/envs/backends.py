@@ -13,6 +13,7 @@ import gymnasium as gym
 from gymnasium.envs import registration
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from rl_training.envs.action_mask import masked_vector
 from rl_training.envs.async_vector import AsyncVector
 from rl_training.envs.atari import AtariVector, is_atari
 from rl_training.envs.batched_classic import BATCHED_ENVS
@@ -171,4 +172,4 @@ def _lives_refused(request: EnvRequest) -> str | None:
 
 
 def _masked(envs: AnyVectorEnv, request: EnvRequest) -> AnyVectorEnv:
-    return MaskVelocityVector(envs) if request.mask_velocity else envs
+    return masked_vector(MaskVelocityVector(envs) if request.mask_velocity else envs, request.action_masks)

@@ -10,6 +10,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from rl_training.config.pixels import PIXEL_KEYS, AtariOptions, ImageOptions, pixel_options
+from rl_training.envs.action_mask import MASK_OPTION, mask_source, masked_env
 from rl_training.envs.async_vector import DEFAULT_TIMEOUT
 from rl_training.envs.atari import atari_env, is_atari
 from rl_training.envs.env_types import BackendName, EnvTarget
@@ -23,7 +24,7 @@ class EnvRequest:
     """Which env, with which options, how many and how they are stepped.
 
     `env_kwargs` are the keywords as given. `kwargs` are those of the env's constructor: the library's own (`atari`,
-    `image`, `mask_velocity`) are taken out and parsed into the fields that follow.
+    `image`, `mask_velocity`, `action_masks`) are taken out and parsed into the fields that follow.
     """
 
     target: EnvTarget
@@ -32,6 +33,7 @@ class EnvRequest:
     atari: AtariOptions | None = None
     image: ImageOptions | None = None
     mask_velocity: bool = False
+    action_masks: str = "auto"
     num_envs: int = 1
     backend: BackendName = "auto"
     timeout: float = DEFAULT_TIMEOUT
@@ -53,13 +55,18 @@ class EnvRequest:
             )
         if isinstance(pixels, AtariOptions) and masked:
             raise EnvError(f"env_kwargs.{MASK_KEY}: {name_of(target)} shows images without velocities, leave it out")
+        masks = mask_source(env_kwargs)
+        if isinstance(pixels, AtariOptions) and masks == "info":
+            raise EnvError(f"env_kwargs.{MASK_OPTION}: {name_of(target)} has no action masks, leave it out")
+        own = (*PIXEL_KEYS, MASK_KEY, MASK_OPTION)
         return cls(
             target=target,
             env_kwargs=env_kwargs,
-            kwargs={name: value for name, value in env_kwargs.items() if name not in (*PIXEL_KEYS, MASK_KEY)},
+            kwargs={name: value for name, value in env_kwargs.items() if name not in own},
             atari=pixels if isinstance(pixels, AtariOptions) else None,
             image=pixels if isinstance(pixels, ImageOptions) else None,
             mask_velocity=masked,
+            action_masks=masks,
             num_envs=num_envs,
             backend=backend,
             timeout=timeout,
@@ -78,7 +85,7 @@ class EnvRequest:
         env = self._make_plain()
         if self.image is not None:
             env = image_env(env, self.image)
-        return MaskVelocity(env) if self.mask_velocity else env
+        return masked_env(MaskVelocity(env) if self.mask_velocity else env, self.action_masks)
 
     def _make_plain(self) -> gym.Env[Any, Any]:
         if self.spec is not None:

@@ -4,6 +4,10 @@ Observations: a uint8 Box with three dimensions is an image and stays as it is; 
 float32 vector. Discrete parts are one-hot; Dict and Tuple are the concatenation of their parts in the order of the
 space, at any depth. Values are not rescaled.
 
+Action masks: the key `action_mask` of a Dict says which discrete actions are allowed. It is the last `mask_size`
+columns of the agent's array, so it is stored, sampled and saved with the observation. Networks see only the columns
+before it (`feature_shape`).
+
 Actions: an agent stores integer categories counted from zero, or a flat float vector in which every bounded dimension
 is in [-1, 1]. A Box dimension without two bounds is not scaled: its stored number is the action, clipped only to the
 one bound that it may have. With `action_bound` it is bounded like any other, at plus or minus that number.
@@ -25,6 +29,7 @@ from rl_training.text import one_line
 
 Array = NDArray[Any]
 ActionKind = Literal["discrete", "multi_discrete", "multi_binary", "box"]
+MASK_KEY = "action_mask"
 
 
 class Spaces:
@@ -39,7 +44,9 @@ class Spaces:
     ) -> None:
         self.observation_space = observation_space
         self.action_space = action_space
-        self._parts = [_Part(keys, space) for keys, space in _leaves(observation_space, ())]
+        # The mask of the actions comes last.
+        leaves = sorted(_leaves(observation_space, ()), key=lambda leaf: leaf[0] == (MASK_KEY,))
+        self._parts = [_Part(keys, space) for keys, space in leaves]
         self._whole_box = observation_space if isinstance(observation_space, gym.spaces.Box) else None
         self.observation_shape: tuple[int, ...] = (sum(part.width for part in self._parts),)
         self.observation_dtype: np.dtype[Any] = np.dtype(np.float32)
@@ -48,6 +55,33 @@ class Spaces:
         if 0 in self.observation_shape:
             raise EnvError(f"observation space {_text(observation_space)} is empty: it needs at least one number")
         self._set_up_actions(action_bound)
+        self.mask_size = self._checked_mask_size()
+
+    @property
+    def feature_shape(self) -> tuple[int, ...]:
+        """The shape of what a network sees: the observation without the mask of its actions."""
+        if not self.mask_size:
+            return self.observation_shape
+        return (self.observation_shape[0] - self.mask_size,)
+
+    def action_masks(self, encoded: Array) -> Array | None:
+        """Which actions are allowed [N, mask_size], from encoded observations; None if the env has no masks.
+
+        The columns of several choices stand side by side, in the order of `action_sizes`.
+        """
+        return encoded[:, -self.mask_size :] != 0 if self.mask_size else None
+
+    def rows_without_action(self, encoded: Array) -> Array:
+        """The rows of encoded observations, which have masks, in which a choice has no allowed action."""
+        masks = encoded[:, -self.mask_size :] != 0
+        if len(self.action_sizes) == 1:
+            return np.flatnonzero(~masks.any(1))
+        return np.flatnonzero(~np.logical_or.reduceat(masks, self.choice_starts, axis=1).all(1))
+
+    @property
+    def choice_starts(self) -> Array:
+        """The column of a mask where each choice begins."""
+        return np.cumsum((0, *self.action_sizes[:-1]))
 
     def encode(self, observations: Any) -> Array:
         """The agent's array [N, *observation_shape] for the output of a VectorEnv, or for a list of samples.
@@ -178,6 +212,23 @@ class Spaces:
         self.action_shape: tuple[int, ...] = () if self.action_kind == "discrete" else (self.action_dim,)
         if self.action_dim == 0:
             raise EnvError(f"action space {_text(space)} is empty: it needs at least one action")
+
+    def _checked_mask_size(self) -> int:
+        """The columns of the mask, 0 without one; EnvError if it does not fit the actions."""
+        part = self._parts[-1]
+        if part.keys != (MASK_KEY,):
+            return 0
+        way_out = "rename the key, or leave it out with env_kwargs.action_masks=off"
+        if self.action_kind == "box":
+            raise EnvError(f"{part.name} needs discrete actions, but the env has {_text(self.action_space)}: {way_out}")
+        if part.width != sum(self.action_sizes) or part.sizes is not None:
+            raise EnvError(
+                f"{part.name} has {part.width} entries, but the action space {_text(self.action_space)} needs a "
+                f"MultiBinary or Box of {sum(self.action_sizes)}: correct it, or {way_out}"
+            )
+        if len(self._parts) == 1:
+            raise EnvError(f"the observation is only {part.name}: add the key of what the agent sees")
+        return part.width
 
     def _set_up_scaling(self, space: gym.spaces.Box, action_bound: float | None) -> None:
         self._low = space.low.astype(np.float64).ravel()

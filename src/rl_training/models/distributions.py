@@ -18,10 +18,14 @@ LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
 class Categorical:
-    """Independent categorical choices: one for Discrete, several for MultiDiscrete and MultiBinary."""
+    """Independent categorical choices: one for Discrete, several for MultiDiscrete and MultiBinary.
 
-    def __init__(self, sizes: Sequence[int], *, scalar: bool):
+    If `masked`, some logits may be -inf: these actions have probability 0. Each choice needs one finite logit.
+    """
+
+    def __init__(self, sizes: Sequence[int], *, scalar: bool, masked: bool = False):
         self.sizes = tuple(sizes)
+        self.masked = masked
         self.scalar = scalar  # actions are [B] for Discrete, [B, k] otherwise
         self.parameter_size = sum(self.sizes)
         self._ends = np.cumsum(self.sizes).tolist()
@@ -38,13 +42,22 @@ class Categorical:
         return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
 
     def entropy(self, logits: Tensor) -> Tensor:
-        parts = [-(p.exp() * p).sum(-1) for p in self._log_softmax(logits)]
+        parts = [-(p.exp() * self._finite(p)).sum(-1) for p in self._log_softmax(logits)]
         return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
 
     def kl(self, old: Tensor, new: Tensor) -> Tensor:
         """KL(old || new) per row."""
         pairs = zip(self._log_softmax(old), self._log_softmax(new), strict=True)
-        return torch.stack([(p.exp() * (p - q)).sum(-1) for p, q in pairs]).sum(0)
+        return torch.stack([(p.exp() * (self._finite(p) - self._finite(q))).sum(-1) for p, q in pairs]).sum(0)
+
+    def _finite(self, log_probs: Tensor) -> Tensor:
+        """0 in place of -inf, so that a probability of 0 times it is 0 and not NaN, in gradients too."""
+        return log_probs.masked_fill(log_probs == -torch.inf, 0.0) if self.masked else log_probs
+
+    def most_entropy_of(self, masks: Tensor) -> Tensor:
+        """The mean entropy of uniform choices among the actions that `masks` [B, P] allow."""
+        counts = [part.sum(-1) for part in (masks != 0).split(self.sizes, -1)]
+        return torch.stack([count.clamp(min=1).log() for count in counts]).sum(0).mean()
 
     def sample(self, logits: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Actions and their log-probabilities, from one uniform number per choice (inverse transform sampling)."""

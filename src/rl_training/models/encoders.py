@@ -19,11 +19,14 @@ from rl_training.models.cnn.nature import NatureCNN
 
 
 class VectorEncoder(nn.Module):
-    """The identity, without parameters: vectors are features."""
+    """The identity, without parameters: vectors are features.
 
-    def __init__(self, size: int):
+    `mask_size` is the number of columns that a model drops from an observation before it gets here.
+    """
+
+    def __init__(self, size: int, mask_size: int = 0):
         super().__init__()
-        self.output_size = size
+        self.output_size, self.mask_size = size, mask_size
 
     def forward(self, obs: Tensor) -> Tensor:
         return obs
@@ -50,14 +53,14 @@ Encoder = VectorEncoder | FlatPixels | NatureCNN | ImpalaResNet
 
 def build_encoder(spaces: Spaces, config: ModelConfig) -> Encoder:
     """The encoder that `model.encoder` names; `auto` depends on the shape of the observations."""
-    shape = spaces.observation_shape
+    shape = spaces.feature_shape
     if config.encoder == "nature" or (config.encoder == "auto" and len(shape) == 3):
         return NatureCNN(shape, config.encoder_size or 512, config)
     if config.encoder == "impala":
         return ImpalaResNet(shape, config.encoder_size or 256, config)
     if len(shape) == 3:
         return FlatPixels(shape)
-    return VectorEncoder(math.prod(shape))
+    return VectorEncoder(math.prod(shape), spaces.mask_size)
 
 
 def check_same_encoder(saved: Iterable[str], own: Iterable[str]) -> None:

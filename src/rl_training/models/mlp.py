@@ -115,7 +115,8 @@ def acting_forward(
     """The fastest way to run `normalizer`, `encoder` and `network` on a few rows, chosen once instead of per call.
 
     It uses NumPy for MLPs on the CPU, and torch without autograd for images and on other devices. The outputs of a
-    second network `beside` on the same features are appended as further columns.
+    second network `beside` on the same features are appended as further columns. It takes whole observations: with
+    an `encoder`, the mask of the actions is dropped here.
     """
     device = next(network.parameters()).device
     on_vectors = encoder is None or isinstance(encoder, VectorEncoder)
@@ -123,6 +124,10 @@ def acting_forward(
         forward = numpy_forward(network)
     else:
         forward = _torch_forward(network, encoder, beside, device)
+    mask_size = encoder.mask_size if isinstance(encoder, VectorEncoder) else 0
+    if mask_size:  # these columns are no features
+        on_features = forward if normalizer is None else lambda obs: forward(normalizer.numpy(obs))
+        return ActingForward(lambda obs: on_features(obs[:, :-mask_size]))
     if normalizer is None:
         return ActingForward(forward)
     return ActingForward(lambda obs: forward(normalizer.numpy(obs)))

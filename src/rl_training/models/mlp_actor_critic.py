@@ -43,7 +43,7 @@ class MLPActorCritic(PolicyModel):
         if self._acting_with_values is None:
             self._acting_with_values = acting_forward(self.actor, self.encoder, self.normalizer, beside=self.critic)
         outputs = self._acting_with_values(obs)
-        actions, log_probs = self.distribution.sample(self._with_log_std_numpy(outputs[:, :-1]), rng)
+        actions, log_probs = self.distribution.sample(self._policy_parameters_numpy(outputs[:, :-1], obs), rng)
         return actions, {"log_probs": log_probs, "values": outputs[:, -1]}
 
     def value(self, obs: Tensor) -> Tensor:
@@ -59,6 +59,6 @@ class MLPActorCritic(PolicyModel):
 
     def evaluate_actions(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         inputs = self._input(obs)
-        parameters = self._with_log_std(self.actor(inputs))
+        parameters = self._policy_parameters(self.actor(inputs), obs)
         value = self.critic(self._normalized(obs) if self.critic_encodes else inputs).squeeze(-1)
         return self.distribution.log_prob(parameters, actions), self.distribution.entropy(parameters), value

@@ -38,11 +38,11 @@ class MLPC51Network(DuelingModel):
         return state_value[:, None] + advantage - advantage.mean(1, keepdim=True)
 
     def q_values(self, obs: Tensor) -> Tensor:
-        """Expected returns [B, actions]."""
-        return expected_return(self.distribution_logits(obs), self.support)
+        """Expected returns [B, actions]; -inf for actions that are not allowed."""
+        return self.masked(expected_return(self.distribution_logits(obs), self.support), obs)
 
     def greedy_actions(self, obs: np.ndarray) -> np.ndarray:
-        """The action with the largest expected return in each row."""
+        """The allowed action with the largest expected return in each row."""
         actions: np.ndarray = self.q_values_numpy(obs).argmax(1)
         return actions
 
@@ -65,4 +65,4 @@ class MLPC51Network(DuelingModel):
             logits = self._acting_value(inputs)[:, None] + logits - logits.mean(1, keepdims=True)
         mass = np.exp(logits - logits.max(-1, keepdims=True))
         values: np.ndarray = (mass @ self.support.cpu().numpy()) / mass.sum(-1)
-        return values
+        return self.masked_numpy(values, obs)

@@ -37,12 +37,12 @@ class MLPPPGModel(PolicyModel):
 
     def evaluate_actions(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         features = self.trunk(self._input(obs))
-        parameters = self._with_log_std(self.policy_head(features))
+        parameters = self._policy_parameters(self.policy_head(features), obs)
         value = self.value_head(features.detach()).squeeze(-1)
         return self.distribution.log_prob(parameters, actions), self.distribution.entropy(parameters), value
 
     def auxiliary(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Distribution parameters [B, P], value and auxiliary value [B], each with gradients into the trunk."""
         features = self.trunk(self._input(obs))
-        parameters = self._with_log_std(self.policy_head(features))
+        parameters = self._policy_parameters(self.policy_head(features), obs)
         return parameters, self.value_head(features).squeeze(-1), self.auxiliary_head(features).squeeze(-1)

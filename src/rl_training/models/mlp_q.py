@@ -20,6 +20,7 @@ class DuelingModel(NormalizingModel):
 
     def __init__(self, spaces: Spaces, config: ModelConfig, *, outputs: int, dueling: bool):
         super().__init__()
+        self.mask_size = spaces.mask_size
         self.encoder = build_encoder(spaces, config)
         size, self.num_actions = self.encoder.output_size, spaces.action_sizes[0]
         self.normalizer = make_normalizer(spaces, config)
@@ -42,13 +43,13 @@ class MLPQNetwork(DuelingModel):
         return self.q_values(obs)
 
     def q_values(self, obs: Tensor) -> Tensor:
-        """Q(s, .) [B, actions]."""
+        """Q(s, .) [B, actions]; -inf for actions that are not allowed."""
         inputs = self._input(obs)
         advantage: Tensor = self.advantage(inputs)
         if self.state_value is None:
-            return advantage
+            return self.masked(advantage, obs)
         state_value: Tensor = self.state_value(inputs)
-        return state_value + advantage - advantage.mean(1, keepdim=True)
+        return self.masked(state_value + advantage - advantage.mean(1, keepdim=True), obs)
 
     def advantage_numpy(self, obs: np.ndarray) -> np.ndarray:
         """`advantage` for acting: NumPy in and out, no autograd."""
@@ -57,6 +58,6 @@ class MLPQNetwork(DuelingModel):
         return self._acting(obs)
 
     def greedy_actions(self, obs: np.ndarray) -> np.ndarray:
-        """The action with the largest Q in each row. The dueling value is the same for all actions and not needed."""
-        actions: np.ndarray = self.advantage_numpy(obs).argmax(1)
+        """The allowed action with the largest Q in each row. The dueling value is the same for all and not needed."""
+        actions: np.ndarray = self.masked_numpy(self.advantage_numpy(obs), obs).argmax(1)
         return actions

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 import torch
 from torch import nn
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
+
+Rows = TypeVar("Rows", torch.Tensor, np.ndarray)
 
 
 class ObservationNormalizer(nn.Module):
@@ -80,16 +84,37 @@ def make_normalizer(spaces: Spaces, config: ModelConfig) -> ObservationNormalize
     if not config.normalize_observations:
         return None
     pixels = spaces.observation_dtype == np.uint8
-    return ObservationNormalizer(spaces.observation_shape, config.observation_clip, pixels=pixels)
+    return ObservationNormalizer(spaces.feature_shape, config.observation_clip, pixels=pixels)
 
 
 class NormalizingModel(nn.Module):
-    """Base class of all models: normalizes observations if the config asks for it."""
+    """Base class of all models: normalizes observations if the config asks for it.
+
+    The last `mask_size` columns of an observation say which discrete actions are allowed. They are no features:
+    `features` leaves them out, and `masked` applies them to one number per action.
+    """
 
     normalizer: ObservationNormalizer | None
+    mask_size: int = 0
+
+    def features(self, obs: Rows) -> Rows:
+        """The observation without the mask of its actions."""
+        return obs[..., : -self.mask_size] if self.mask_size else obs
+
+    def masked(self, values: torch.Tensor, obs: torch.Tensor) -> torch.Tensor:
+        """`values` [B, actions] with -inf for actions that are not allowed in `obs`."""
+        return values.masked_fill(obs[:, -self.mask_size :] == 0, -torch.inf) if self.mask_size else values
+
+    def masked_numpy(self, values: np.ndarray, obs: np.ndarray) -> np.ndarray:
+        """`masked` for acting: NumPy in and out."""
+        if not self.mask_size:
+            return values
+        return np.where(obs[:, -self.mask_size :] == 0, np.float32(-np.inf), values)
 
     def _normalized(self, obs: torch.Tensor) -> torch.Tensor:
-        return obs if self.normalizer is None else self.normalizer(obs)
+        features = self.features(obs)
+        return features if self.normalizer is None else self.normalizer(features)
 
     def _normalized_numpy(self, obs: np.ndarray) -> np.ndarray:
-        return obs if self.normalizer is None else self.normalizer.numpy(obs)
+        features = self.features(obs)
+        return features if self.normalizer is None else self.normalizer.numpy(features)

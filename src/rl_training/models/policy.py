@@ -22,6 +22,7 @@ class PolicyModel(NormalizingModel):
 
     def __init__(self, spaces: Spaces, config: ModelConfig):
         super().__init__()
+        self.mask_size = spaces.mask_size
         self.encoder = build_encoder(spaces, config)
         self.input_size = self.encoder.output_size
         self.normalizer = make_normalizer(spaces, config)
@@ -32,7 +33,9 @@ class PolicyModel(NormalizingModel):
             self.log_std = nn.Parameter(torch.full((spaces.action_dim,), float(config.initial_log_std)))
             self.policy_outputs = spaces.action_dim
         else:
-            self.distribution = Categorical(spaces.action_sizes, scalar=spaces.action_kind == "discrete")
+            self.distribution = Categorical(
+                spaces.action_sizes, scalar=spaces.action_kind == "discrete", masked=spaces.mask_size > 0
+            )
             self.policy_outputs = self.distribution.parameter_size
         self._acting: ActingForward | None = None
 
@@ -56,12 +59,16 @@ class PolicyModel(NormalizingModel):
 
     def policy(self, obs: Tensor) -> Tensor:
         """Distribution parameters [B, P]."""
-        return self._with_log_std(self.acting_network()(self._input(obs)))
+        return self._policy_parameters(self.acting_network()(self._input(obs)), obs)
 
     def _input(self, obs: Tensor) -> Tensor:
         """Features [B, input_size]: the observations, normalized and encoded."""
         features: Tensor = self.encoder(self._normalized(obs))
         return features
+
+    def _policy_parameters(self, outputs: Tensor, obs: Tensor) -> Tensor:
+        """Distribution parameters of the policy's outputs: with log-std, or without actions that are not allowed."""
+        return self.masked(outputs, obs) if self.log_std is None else self._with_log_std(outputs)
 
     def _with_log_std(self, outputs: Tensor) -> Tensor:
         return outputs if self.log_std is None else torch.cat([outputs, self.log_std.expand_as(outputs)], -1)
@@ -70,11 +77,11 @@ class PolicyModel(NormalizingModel):
         """`policy` for acting: NumPy in and out, no autograd."""
         if self._acting is None:
             self._acting = acting_forward(self.acting_network(), self.encoder, self.normalizer)
-        return self._with_log_std_numpy(self._acting(obs))
+        return self._policy_parameters_numpy(self._acting(obs), obs)
 
-    def _with_log_std_numpy(self, outputs: np.ndarray) -> np.ndarray:
+    def _policy_parameters_numpy(self, outputs: np.ndarray, obs: np.ndarray) -> np.ndarray:
         if self.log_std is None:
-            return outputs
+            return self.masked_numpy(outputs, obs)
         return np.concatenate([outputs, np.broadcast_to(self.log_std.detach().cpu().numpy(), outputs.shape)], 1)
 
     def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> tuple[np.ndarray, dict[str, np.ndarray]]:

@@ -16,9 +16,10 @@ from rl_training.algorithms import get_learner
 from rl_training.algorithms.common.learner import Learner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.train_config import TrainConfig
+from rl_training.envs.action_mask import with_mask
 from rl_training.envs.env_types import EnvMaker
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import CheckpointError, ConfigError, NumericalError, RLTrainingError
+from rl_training.errors import CheckpointError, ConfigError, EnvError, NumericalError, RLTrainingError
 from rl_training.models.parameter_limit import parameter_limit
 from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
@@ -83,8 +84,18 @@ class Agent:
         deterministic: bool = True,
         state: Any = None,
         episode_start: np.ndarray | None = None,
+        action_masks: Any = None,
     ) -> tuple[Any, Any]:
-        """`act` for one raw observation or a batch of them; NumericalError if one of them is not finite."""
+        """`act` for one raw observation or a batch of them; NumericalError if one of them is not finite.
+
+        `action_masks` are the masks of an env that does not have them in its observations.
+        """
+        if action_masks is not None:
+            observation = with_mask(observation, action_masks, self.spaces.observation_space)
+        elif self.spaces.mask_size and not _has_masks(observation):
+            raise ConfigError(
+                "action_masks: missing, call predict(observation, action_masks=...) with those allowed now"
+            )
         batched = self.spaces.is_batched(observation)
         encoded = self._encode(observation if batched else [observation])
         starts = None if episode_start is None else np.asarray(episode_start, bool)
@@ -148,6 +159,9 @@ class Agent:
             # The memory layout of the caller's array must not decide about the last bits of a product.
             encoded = np.ascontiguousarray(self.spaces.encode(observations))
         _check_finite("observation", encoded)
+        if self.spaces.mask_size and len(stuck := self.spaces.rows_without_action(encoded)):
+            where = f"observation {stuck[0]} of {len(encoded)}" if len(encoded) > 1 else "the observation"
+            raise EnvError(f"{where} allows no action: its action mask is all false, fix the env or the caller")
         return encoded
 
     def _act(
@@ -156,6 +170,12 @@ class Agent:
         action = self.learner.act(encoded, explore=not deterministic, episode_starts=episode_starts, memory=memory)
         _check_finite("action", np.asarray(action.actions))
         return self.spaces.to_env_actions(action.actions), action.memory
+
+
+def _has_masks(observations: Any) -> bool:
+    """Whether this is a Dict observation, a batch of them in one Dict, or a sequence of them."""
+    each = [observations] if isinstance(observations, Mapping) else observations
+    return isinstance(each, (list, tuple)) and all(isinstance(one, Mapping) for one in each)
 
 
 def _check_finite(name: str, values: np.ndarray) -> None:

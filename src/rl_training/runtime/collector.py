@@ -15,14 +15,14 @@ from typing import Any, NoReturn
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from rl_training.algorithms.common.exploration import random_actions
+from rl_training.algorithms.common.exploration import allowed_rows, random_actions
 from rl_training.algorithms.common.learner import Action, Learner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.data.rollout import Rollout
 from rl_training.envs.factory import autoreset_mode
 from rl_training.envs.failures import FAILURES, RESTARTED, EnvFailed, EnvFailure, reason_of, trace_of
-from rl_training.envs.spaces import Spaces
-from rl_training.errors import NumericalError, RLTrainingError
+from rl_training.envs.spaces import MASK_KEY, Spaces
+from rl_training.errors import EnvError, NumericalError, RLTrainingError
 from rl_training.runtime.boundaries import boundaries_for
 from rl_training.runtime.info_numbers import InfoNumbers
 from rl_training.runtime.rollout_writer import RolloutWriter
@@ -50,6 +50,7 @@ class Collector:
         self._boundaries = boundaries_for(autoreset_mode(envs), envs, spaces)
         self._float_observations = spaces.observation_dtype != np.uint8
         self._box_actions = spaces.action_kind == "box"
+        self._masks_actions = spaces.mask_size > 0
         self.overdue = overdue  # whether a rollout must not be finished, because the run stops
         self.info_numbers = InfoNumbers(log_info)
         self.seconds_env = self.seconds_acting = 0.0
@@ -62,11 +63,18 @@ class Collector:
         self.reset_at, self._vector_steps, self._broken_rows = at_env_step, 0, 0
         self._boundaries.reset()
         try:
-            raw, _ = self.envs.reset(seed=self._seed)
+            raw, infos = self.envs.reset(seed=self._seed)
         except FAILURES as error:
             self._raise_located(error, "reset")
         self.obs = self._encode(raw)
         self._check_finite("an observation", self.obs)
+        if self._masks_actions:
+            self._check_masks(self.obs)
+        elif MASK_KEY in infos and not self._box_actions:
+            self.info_numbers.tell(
+                f"info[{MASK_KEY!r}]: the env says which actions are allowed, but the run does not use it; set "
+                "env_kwargs.action_masks=info to use it, or =off to hide this line"
+            )
         self.episode_starts = np.ones(self.num_envs, bool)
         self._statistics = EpisodeStatistics(self._boundaries.every_env)
         self._held_steps, self._held_actions = 0, np.zeros(0)
@@ -107,6 +115,10 @@ class Collector:
         next_obs, valid, self.episode_starts = self._boundaries.resolve(new_obs, done, num_done, infos)
         if next_obs is not new_obs:
             self._check_finite("a final observation", next_obs)
+        if self._masks_actions:
+            self._check_masks(next_obs, terminated)
+            if next_obs is not new_obs:
+                self._check_masks(new_obs)
         broken = infos.get(RESTARTED)
         if broken is not None:
             valid = self._drop_broken_rows(broken, valid)
@@ -161,10 +173,28 @@ class Collector:
         return self.info_numbers.read(self._boundaries.last_info(infos, env))
 
     def _random_action(self, repeat: int) -> Action:
+        masks = self.spaces.action_masks(self.obs)
         if self._held_steps % repeat == 0:
-            self._held_actions = random_actions(self.spaces, self.num_envs, self.streams["warm_up"])
+            self._held_actions = random_actions(self.spaces, self.num_envs, self.streams["warm_up"], masks)
+        elif masks is not None:  # an action that was allowed may no longer be
+            drawn = random_actions(self.spaces, self.num_envs, self.streams["warm_up"], masks)
+            allowed = allowed_rows(self.spaces, masks, self._held_actions)
+            self._held_actions = np.where(allowed if drawn.ndim == 1 else allowed[:, None], self._held_actions, drawn)
         self._held_steps += 1
         return Action(self._held_actions, {}, self.memory)
+
+    def _check_masks(self, obs: np.ndarray, terminated: np.ndarray | None = None) -> None:
+        """EnvError if a mask allows nothing. Where an episode terminated no action follows: all are allowed there."""
+        stuck = self.spaces.rows_without_action(obs)
+        if not len(stuck):
+            return
+        over = np.zeros(len(stuck), bool) if terminated is None else np.asarray(terminated, bool)[stuck]
+        if not over.all():
+            raise EnvError(
+                f"env {stuck[~over][0]} allows no action (its action mask is all false), after env step "
+                f"{self.env_step}: allow one, or terminate the episode in that state"
+            )
+        obs[stuck, -self.spaces.mask_size :] = 1.0  # the value of such a state would be NaN, and 0 * NaN is NaN
 
     def _drop_broken_rows(self, broken: np.ndarray, valid: np.ndarray) -> np.ndarray:
         """Envs that broke in this step were replaced: their rows are not transitions, and new episodes follow."""

@@ -82,7 +82,7 @@ def evaluate(
 
     An episode that does not end by itself is cut after `max_steps` steps: an env without a time limit has a result too.
     `numbers` reads the last info of each episode. Several environments run side by side so that acting is batched. A
-    slot without further episodes keeps its last observation and is ignored: rows keep their place, as the memory of a
+    slot without further episodes keeps an observation and is ignored: rows keep their place, as the memory of a
     recurrent policy requires.
     """
     episodes = whole_number("episodes", episodes, most=MOST_EPISODES)
@@ -105,6 +105,7 @@ def evaluate(
             for slot, episode in enumerate(playing):
                 if episode < 0:
                     continue
+                before = observations[slot]
                 observations[slot], reward, terminated, truncated, info = envs[slot].step(actions[slot])
                 returns[episode] += float(reward)
                 lengths[episode] += 1
@@ -118,6 +119,8 @@ def evaluate(
                     starts[slot] = True
                     if playing[slot] >= 0:
                         observations[slot], _ = envs[slot].reset(seed + playing[slot])
+                    else:
+                        observations[slot] = before  # the last one may allow no action
         _check_finite(returns, seed)
         return EvalResult(
             tuple(returns.tolist()), tuple(lengths.tolist()), cut_episodes, tuple(infos) if any(infos) else ()

@@ -76,6 +76,12 @@ class InfoNumbers:
             hint = there if close or others else "there are no numbers in it"
             self._problems.append(f"log_info: the env has no {name} in the last info of an episode: {hint}")
 
+    def tell(self, problem: str) -> None:
+        """Add a problem with the infos, once."""
+        if problem not in self._told:
+            self._told.add(problem)
+            self._problems.append(problem)
+
     def take_problems(self) -> list[str]:
         """The problems since the last call, one line each."""
         problems, self._problems = self._problems, []

@@ -10,13 +10,34 @@ import numpy as np
 from rl_training.envs.spaces import Spaces
 
 
-def random_actions(spaces: Spaces, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Uniform actions on the policy's scale: categories, or [-1, 1] per dimension."""
+def random_actions(spaces: Spaces, count: int, rng: np.random.Generator, masks: np.ndarray | None = None) -> np.ndarray:
+    """Uniform actions on the policy's scale: categories, or [-1, 1] per dimension.
+
+    With `masks` [count, ...] (`Spaces.action_masks`) they are uniform among the allowed actions.
+    """
+    if masks is not None:
+        parts = np.split(masks, np.cumsum(spaces.action_sizes)[:-1], axis=1)
+        choices = [uniform_allowed(part, rng) for part in parts]
+        return choices[0] if spaces.action_kind == "discrete" else np.stack(choices, 1)
     if spaces.action_kind == "box":
         return rng.uniform(-1.0, 1.0, (count, spaces.action_dim)).astype(np.float32)
     if spaces.action_kind == "discrete":
         return rng.integers(spaces.action_sizes[0], size=count)
     return rng.integers(spaces.action_sizes, size=(count, len(spaces.action_sizes)))
+
+
+def uniform_allowed(masks: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A uniform one of the allowed actions of each row: masks [N, actions] of bool, each row with at least one."""
+    number = rng.integers(np.count_nonzero(masks, axis=1))
+    chosen: np.ndarray = (np.add.accumulate(masks, 1, dtype=np.int64) > number[:, None]).argmax(1)
+    return chosen
+
+
+def allowed_rows(spaces: Spaces, masks: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """The rows of `actions` that `masks` allow, as a mask [N]."""
+    columns = actions.reshape(len(actions), -1) + spaces.choice_starts
+    allowed: np.ndarray = np.logical_and.reduce(np.take_along_axis(masks, columns, 1), axis=1)
+    return allowed
 
 
 def epsilon_greedy(
@@ -25,11 +46,15 @@ def epsilon_greedy(
     num_actions: int,
     epsilon: float,
     rng: np.random.Generator,
+    masks: np.ndarray | None = None,
 ) -> np.ndarray:
     """`greedy(obs)`, where each row is replaced by a uniform action with probability epsilon.
 
-    Greedy actions are computed only if at least one row needs them.
+    Greedy actions are computed only if at least one row needs them. With `masks`, uniform actions are allowed ones.
     """
+    if masks is not None:
+        explore = rng.random(len(obs)) < epsilon
+        return np.where(explore, uniform_allowed(masks, rng), greedy(obs))
     if len(obs) == 1:  # draws the same numbers as below, without arrays
         return np.array([rng.integers(num_actions)]) if rng.random() < epsilon else greedy(obs)
     explore = rng.random(len(obs)) < epsilon

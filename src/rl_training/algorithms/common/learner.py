@@ -128,6 +128,8 @@ class Learner(ABC, Generic[Config]):
         """Take new observations, the valid ones, into the model's statistics if it keeps any; each of them once."""
         normalizer = getattr(self.model, "normalizer", None)
         if normalizer is not None:
+            if self.spaces.mask_size:
+                obs = obs[..., : -self.spaces.mask_size]
             normalizer.update(obs if valid is None else obs[valid])
 
     def shape_rewards(self, rewards: np.ndarray) -> np.ndarray:

@@ -106,11 +106,17 @@ def rollout_metrics(batch: PolicyBatch, metrics: Metrics, model: PolicyModel) ->
 
 
 def spread_metrics(batch: PolicyBatch, entropy: Tensor, model: PolicyModel) -> Metrics:
-    """The standard deviation of the value targets, and the entropy as a share of that of uniform choices."""
+    """The standard deviation of the value targets, and the entropy as a share of that of uniform choices.
+
+    Uniform among the allowed actions; without a share if there never was a choice.
+    """
     metrics = {"target_std": batch.returns.std(correction=0)}
     distribution = model.distribution
     if isinstance(distribution, Categorical) and distribution.most_entropy > 0:
-        metrics["entropy_share"] = entropy / distribution.most_entropy
+        if not model.mask_size:
+            metrics["entropy_share"] = entropy / distribution.most_entropy
+        elif (allowed := float(distribution.most_entropy_of(batch.obs[:, -model.mask_size :]))) > 0:
+            metrics["entropy_share"] = entropy / allowed
     return metrics
 
 

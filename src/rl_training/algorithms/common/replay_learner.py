@@ -87,7 +87,8 @@ class QLearner(ReplayLearner[QConfig]):
         if not explore:
             return Action(greedy(obs))
         epsilon, num_actions = self.scheduled(self.config.exploration), self.spaces.action_sizes[0]
-        return Action(epsilon_greedy(greedy, obs, num_actions, epsilon, self.streams["exploration"]))
+        masks = self.spaces.action_masks(obs)
+        return Action(epsilon_greedy(greedy, obs, num_actions, epsilon, self.streams["exploration"], masks))
 
     def update(self, batch: Transitions) -> UpdateResult:
         result = super().update(batch)

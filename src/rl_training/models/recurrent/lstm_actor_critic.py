@@ -79,8 +79,7 @@ class LSTMActorCritic(PolicyModel):
         before = self._checked_memory(len(obs), memory, episode_starts)
         outputs, values, after = self._act_numpy(obs, before)
         extras = {"values": values, "memory": after}
-        if self.log_std is not None:
-            outputs = np.concatenate([outputs, np.broadcast_to(self.log_std.detach().cpu().numpy(), outputs.shape)], 1)
+        outputs = self._policy_parameters_numpy(outputs, obs)
         if rng is None:
             return self.distribution.mode(outputs), extras
         actions, extras["log_probs"] = self.distribution.sample(outputs, rng)
@@ -91,7 +90,7 @@ class LSTMActorCritic(PolicyModel):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """log pi(a|s), entropy and value, each [B]; without `sequences` every row starts an episode."""
         actor_features, critic_features = self.unroll(self._input(obs), sequences)
-        parameters = self._with_log_std(self.actor(actor_features))
+        parameters = self._policy_parameters(self.actor(actor_features), obs)
         value = self.critic(critic_features).squeeze(-1)
         return self.distribution.log_prob(parameters, actions), self.distribution.entropy(parameters), value
 
@@ -123,7 +122,7 @@ class LSTMActorCritic(PolicyModel):
 
     def policy(self, obs: Tensor) -> Tensor:
         """Distribution parameters [B, P] for the first observations of episodes."""
-        return self._with_log_std(self.actor(self.unroll(self._input(obs), None)[0]))
+        return self._policy_parameters(self.actor(self.unroll(self._input(obs), None)[0]), obs)
 
     def _networks(self) -> list[Recurrence]:
         return [self.actor_memory] if self.critic_memory is None else [self.actor_memory, self.critic_memory]
