@@ -64,6 +64,22 @@ def test_runs_are_grouped_by_their_settings_without_the_seed(runs: Path, tmp_pat
     assert plot.path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_labels_differ_and_name_what_learns_before_budgets(tmp_path: Path) -> None:
+    """Budgets, evaluations and stop rules differ too: the learning rate must not be lost behind them."""
+    folder = tmp_path / "runs"
+    plain = {"total_timesteps": 100, "eval_every": 10, "stop_at_return": 1.0, "patience": 3, "checkpoint_every": 50}
+    store(folder, {100: 1.0}, learning_rate=0.1, **plain)
+    store(folder, {100: 1.0}, learning_rate=0.2, **plain)
+    other = {"total_timesteps": 200, "eval_every": 20, "stop_at_return": 2.0, "patience": 4, "checkpoint_every": 60}
+    store(folder, {100: 1.0}, learning_rate=0.2, **other)
+    store(folder, {100: 1.0}, learning_rate=0.2, **{**other, "checkpoint_every": 70})
+    store(folder, {100: 1.0}, learning_rate=0.2, seed=1, log_info=["x"], record_every=5, **plain)
+    labels = [group.label for group in plot_runs([folder], tmp_path / "x.png").groups]
+    assert len(set(labels)) == len(labels) == 4, "what is only logged or recorded does not make a group"
+    assert [label.split(",")[0] for label in labels] == ["learning_rate 0.1"] + 3 * ["learning_rate 0.2"]
+    assert "checkpoint_every 60" in labels[2] and "checkpoint_every 70" in labels[3]
+
+
 def test_the_line_is_the_median_and_the_band_the_middle_half(runs: Path, tmp_path: Path, drawn: list[Any]) -> None:
     plot_runs(["learning_rate=0.1"], tmp_path / "x.png", output_dir=runs)
     (axes,) = drawn[0].axes

@@ -18,6 +18,7 @@ from cli_helpers import call
 from reporting_env import Reporting
 from rl_training import RecordVideo, StopAtReturn, StopWithoutImprovement
 from rl_training.config.loading import load_config
+from rl_training.diagnosis.findings_file import FINDINGS_FILE
 from rl_training.errors import ConfigError, EnvError
 from rl_training.runtime.evaluation import EvalResult
 from rl_training.runtime.workflows import TrainResult, resume, train
@@ -95,8 +96,11 @@ def test_a_run_that_stopped_at_a_return_goes_on_as_if_it_had_not(case: Case, how
 
 @BOTH
 def test_everything_on_resumes_exactly(case: Case, tmp_path: Path) -> None:
-    """Rules that never fire, videos, callbacks of the config, and numbers of the env."""
+    """Rules that never fire, videos, callbacks of the config, numbers of the env, event files, and findings."""
+    sick = {"reward_scale": 1e6} if case is A2C else {"gradient_steps": 12}
     settings = {
+        **{f"algo_kwargs.{name}": value for name, value in sick.items()},
+        "tensorboard": True,
         "env_id": "Reporting-v0",
         "eval_every": 40,
         "log_info": ["score", "place"],
@@ -113,7 +117,11 @@ def test_everything_on_resumes_exactly(case: Case, tmp_path: Path) -> None:
     assert {"info_score", "info_is_success", "total", "longest"} <= set(line)
     again = run(tmp_path / "again", case, **settings)
     assert_same_run(whole.run_dir, again.run_dir)
-    off = run(tmp_path / "off", case, env_id="Reporting-v0", eval_every=40)
+    assert whole.findings and whole.findings == done.findings == again.findings
+    found = [(result.run_dir / FINDINGS_FILE).read_bytes() for result in (whole, done, again)]
+    assert found[0] == found[1] == found[2]
+    quiet = {name: settings[name] for name in settings if name.startswith("algo_kwargs.")}
+    off = run(tmp_path / "off", case, env_id="Reporting-v0", eval_every=40, **quiet)
     shared = [{name: line[name] for name in line if name in other} for line, other in
               zip(metric_lines(whole.run_dir), metric_lines(off.run_dir), strict=True)]  # fmt: skip
     assert shared == metric_lines(off.run_dir)

@@ -21,12 +21,14 @@ from rl_training.text import clean_text
 
 # Where a run is and how it is reported. They are not part of an experiment.
 PLACE = ("run_name", "output_dir")
-REPORTS = ("log_every", "keep_checkpoints", "tensorboard", "wandb_project", "env_timeout")
+REPORTS = ("log_every", "log_info", "record_every", "keep_checkpoints", "tensorboard", "wandb_project", "env_timeout")
 MACHINE = ("threads", "device", "compile", "vector_backend")
 NOT_THE_EXPERIMENT = frozenset(("seed", *PLACE, *REPORTS, *MACHINE))
 SECTIONS = ("env_kwargs", "eval_env_kwargs", "model", "algo_kwargs")
 LONGEST_VALUE = 60
 MOST_IN_LABEL = 4
+# In a label, what learns comes before how long it may learn and how it is judged.
+LAST_IN_LABEL = ("total_timesteps", "checkpoint_every", "eval_", "stop_at_return", "patience", "callbacks")
 
 Settings = dict[str, Any]
 
@@ -229,14 +231,24 @@ def _labels(members: Sequence[StoredRun]) -> list[str]:
     algorithms = {run.config.algo for run in members}
     labels = []
     for run in members:
-        peers = [other.experiment for other in members if other.config.algo == run.config.algo]
         own = run.experiment
+        peers = [other.experiment for other in members if other.config.algo == run.config.algo and other != run]
         differing = [key for key in own if key != "env_id" and any(peer.get(key) != own[key] for peer in peers)]
-        words = [f"{key.rpartition('.')[2]} {setting_text(own[key])}" for key in differing[:MOST_IN_LABEL]]
-        if len(differing) > MOST_IN_LABEL:
-            words.append(f"{len(differing) - MOST_IN_LABEL} more")
+        differing.sort(key=lambda key: key.startswith(LAST_IN_LABEL))
+        shown = differing[: _words_needed(own, peers, differing)]
+        words = [f"{key.rpartition('.')[2]} {setting_text(own[key])}" for key in shown]
+        if len(differing) > len(shown):
+            words.append(f"{len(differing) - len(shown)} more")
         labels.append(", ".join([run.config.algo] * (len(algorithms) > 1 or not words) + words))
     return labels
+
+
+def _words_needed(own: Settings, peers: Sequence[Settings], differing: Sequence[str]) -> int:
+    """How many settings a label names: a few, and as many more as it takes to differ from every other label."""
+    for count in range(MOST_IN_LABEL, len(differing)):
+        if not any(all(peer.get(key) == own[key] for key in differing[:count]) for peer in peers):
+            return count
+    return len(differing)
 
 
 def newest_per_seed(runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[str]]:
