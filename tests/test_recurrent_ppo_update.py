@@ -150,7 +150,7 @@ def test_update_gives_named_metrics_and_takes_one_step_per_minibatch_and_epoch()
     result = learner.update(carried_rollout(learner, 32))
     assert learner.updates == 1 and int(learner.optimizer.steps) == 3 * 4
     names = {"loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm"}
-    assert result.keys() == names | {"explained_variance", "learning_rate"}
+    assert result.keys() == names | {"explained_variance", "learning_rate", "target_std", "entropy_share"}
     assert all(torch.isfinite(value) for value in result.values())
     moved = (parameters_of(learner.model) != before).float().mean()
     assert moved > 0.99, "policy, value and both memories learn"

@@ -134,7 +134,7 @@ def test_a_rule_that_fails_does_not_stop_the_run(
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("a rule is wrong")
 
-    monkeypatch.setattr("rl_training.diagnosis.diagnosis.Diagnosis.look", broken)
+    monkeypatch.setattr("rl_training.diagnosis.rule_book.Diagnosis.look", broken)
     result = rl_training.train(config(tmp_path), show=False)
     assert not result.interrupted and "findings logging is off" in capsys.readouterr().err
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rl_training.config.loading import load_config
-from rl_training.diagnosis.diagnosis import RULES, Diagnosis, diagnose
+from rl_training.diagnosis.rule_book import RULES, Diagnosis, diagnose
 from rl_training.diagnosis.run_finding import Finding
 
 Lines = list[dict[str, Any]]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_training.diagnosis.diagnosis import RULES, diagnose
+from rl_training.diagnosis.rule_book import RULES, diagnose
 from sick_runs import SICK, STREAMS, recorded
 
 HEALTHY = STREAMS.with_name("healthy_streams")

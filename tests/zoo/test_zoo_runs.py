@@ -475,7 +475,7 @@ def test_an_output_folder_that_cannot_be_created_is_an_error_in_one_line(place: 
     manifest = write_manifest(tmp_path, {"quick": preset()})
     outcome = call("zoo", "run", manifest, "--seeds", 1, "--output-dir", tmp_path / place)
     assert outcome.code == 2 and outcome.err.count("\n") == 1, outcome.err
-    assert outcome.err.startswith(f"error: --output-dir {tmp_path / place}: cannot create runs there (")
+    assert outcome.err.startswith(f"error: --output-dir {tmp_path / place}: cannot create runs and zoo.log there (")
     assert (tmp_path / "file").read_text() == "user data"
 
 

@@ -132,8 +132,8 @@ def _source(config: str | None, config_option: str | None, env: str | None) -> s
             f"CONFIG: {shown!r} is not an algorithm; pass one of {', '.join(algorithm_names())} together with --env"
         )
     raise ConfigError(
-        f"--env: {shown} has its own environment; use `rl-training train ALGORITHM --env {name}` for its own settings, "
-        f"or `--set env_id={name}` to keep those of {shown}"
+        f"--env: {shown} has its own environment; use `{call('train', 'ALGORITHM', '--env', name)}` for its own "
+        f"settings, or `--set env_id={name}` to keep those of {shown}"
     )
 
 

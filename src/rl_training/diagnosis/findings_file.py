@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rl_training.config.train_config import TrainConfig
-from rl_training.diagnosis.diagnosis import Diagnosis, diagnose
+from rl_training.diagnosis.rule_book import Diagnosis, diagnose
 from rl_training.diagnosis.run_finding import Finding
 from rl_training.storage.durable_files import atomic_write_text
 from rl_training.telemetry.metric_lines import METRICS_FILE, Line, iterate_lines

@@ -97,6 +97,6 @@ def fell_from_peak(stream: StreamSummary, config: TrainConfig) -> Finding | None
         stream.env_steps,
         f"evaluations fell to {newest[-1]:.4g} after {evaluations.best:.4g} at step {evaluations.best_at:,}",
         "training undoes what it learned",
-        "use the best agent, which is kept (`rl-training play RUN/best`), and let learning_rate fall to 0 over the run",
+        "use the best agent, which is kept as RUN/best, and let learning_rate fall to 0 over the run",
         {"eval_mean_return": newest[-1], "best": evaluations.best, "best_env_steps": evaluations.best_at},
     )

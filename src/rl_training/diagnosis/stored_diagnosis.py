@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.config.loading import load_config
-from rl_training.diagnosis.diagnosis import diagnose
+from rl_training.diagnosis.rule_book import diagnose
 from rl_training.diagnosis.run_finding import Finding
 from rl_training.errors import CheckpointError
 from rl_training.telemetry.metric_lines import METRICS_FILE, iterate_lines
