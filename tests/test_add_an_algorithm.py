@@ -114,8 +114,9 @@ def test_every_surface_knows_the_new_algorithm(house: Path, tmp_path: Path) -> N
     written = run(house, "scripts/algorithm_list.py")
     assert written.returncode == 0, written.stderr
     assert f"`{NAME.upper()}`, `{NAME}`" in (house / "README.md").read_text(encoding="utf-8")
-    drawn = run(house, "scripts/draw_architecture.py")
-    assert drawn.returncode == 0, drawn.stderr
+    for script in ("scripts/defaults_table.py", "scripts/draw_architecture.py"):
+        drawn = run(house, script)
+        assert drawn.returncode == 0, drawn.stderr
     done = run(house, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *WHOLE_TESTS)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
 
