@@ -79,3 +79,19 @@ def test_a_package_that_cannot_be_imported_is_refused_in_one_line(command: Comma
     assert refused.returncode == 2
     (line,) = refused.stderr.splitlines()
     assert "algo: reinforce_plugin.reinforce:ReinforceConfig cannot be imported (ModuleNotFoundError" in line
+
+
+def test_a_broken_package_does_not_hide_the_algorithms_of_others(command: Command, installed: Path) -> None:
+    broken = installed / "broken-1.0.dist-info"
+    broken.mkdir()
+    (broken / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n", encoding="utf-8")
+    (broken / "entry_points.txt").write_text("[rl_training.algorithms]\nexits = broken:ROW\n", encoding="utf-8")
+    (installed / "broken.py").write_text("import sys\nsys.exit(0)\n", encoding="utf-8")
+    try:
+        listed = command("list", "algorithms", "--json")
+        refused = command("train", "exits", "--env", "CartPole-v1")
+    finally:
+        shutil.rmtree(broken)
+    assert listed.returncode == 0 and len(json.loads(listed.stdout)) >= 16
+    assert "warning: algo: exits of broken:ROW cannot be imported (SystemExit: 0)" in listed.stderr
+    assert refused.returncode == 2 and "SystemExit: 0" in refused.stderr

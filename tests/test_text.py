@@ -5,6 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fuzz_envs import WithoutText
+from rl_training.config.messages import printable
 from rl_training.text import clean_text, describe_error, one_line, reason
 
 
@@ -38,3 +40,10 @@ def test_an_error_is_named_by_its_message_or_else_by_its_type() -> None:
     assert reason(KeyError()) == "KeyError"
     assert describe_error(ValueError("first line\n  second line")) == "ValueError: first line second line"
     assert describe_error(AssertionError()) == "AssertionError"
+
+
+def test_a_value_whose_own_code_fails_is_named_by_its_type() -> None:
+    for line in (one_line(WithoutText()), reason(WithoutText())):
+        assert line == "WithoutText without a text"
+    assert describe_error(WithoutText()) == "WithoutText: WithoutText without a text"
+    assert printable(10**5000) == "int without a text"  # Python refuses to write so many digits

@@ -66,3 +66,13 @@ class CheckpointError(RLTrainingError):
     """A checkpoint is missing, damaged, written by another program, or of an unknown version."""
 
     exit_code = 5
+
+
+def raise_interrupts(error: BaseException) -> None:
+    """Raise Ctrl-C again; anything else that the code of an env or of a callback raises is a failure of that code.
+
+    That includes SystemExit, which must not end a run with an exit code that the env chooses, and the exceptions of
+    other languages: a panic in Rust is not an `Exception`.
+    """
+    if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
+        raise error

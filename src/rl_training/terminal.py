@@ -214,5 +214,6 @@ def _abandon(stream: TextIO | None, number: int) -> None:
     with contextlib.suppress(OSError, ValueError, AttributeError):
         if stream is not None and stream.fileno() == number:
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, number)
-            os.close(nowhere)
+            if nowhere != number:  # it is if the stream itself was closed: then its number was free
+                os.dup2(nowhere, number)
+                os.close(nowhere)

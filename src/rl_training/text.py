@@ -21,14 +21,22 @@ def _printable(character: str) -> str:
     return " " if unicodedata.category(character) == "Zs" else ""  # Zs: spaces other than the ASCII one
 
 
+def text_of(value: object) -> str:
+    """`str(value)`, or the name of its type if the code of that type fails, as that of a user's exception may."""
+    try:
+        return str(value)
+    except Exception:
+        return f"{type(value).__name__} without a text"
+
+
 def one_line(value: object, limit: int = 300) -> str:
     """`value` as one clean line: every run of white space becomes one space."""
-    return clean_text(" ".join(str(value).split()), limit)
+    return clean_text(" ".join(text_of(value).split()), limit)
 
 
 def reason(error: BaseException, limit: int = 500) -> str:
     """The first line of an error's message, or the name of its type if it has no message."""
-    return clean_text(str(error).strip().partition("\n")[0], limit) or type(error).__name__
+    return clean_text(text_of(error).strip().partition("\n")[0], limit) or type(error).__name__
 
 
 def describe_error(error: BaseException, limit: int = 300) -> str:

@@ -128,6 +128,17 @@ def test_an_info_of_the_env_that_speaks_of_restarts_is_no_break() -> None:
     assert collector.collect(4)[0].valid.all()
 
 
+@pytest.mark.parametrize("name", ["PanicsInStep", "RaisesWithoutText", "ReportsAList", "ReportsOurNames"])
+def test_what_is_no_exception_and_odd_infos_are_failures_of_the_env_that_is_replaced(name: str) -> None:
+    envs = make_vector_env(f"fuzz_envs:{name}-v0", 1, backend="async")
+    envs.reset(seed=0)
+    envs.step(np.zeros(1, np.int64))
+    (failure,) = envs.unwrapped.failures
+    assert failure.env_index == 0 and failure.call == "step"
+    assert "its process" not in failure.reason, "the env itself is named, with the place in its code"
+    envs.close()
+
+
 def replay_rows(tmp_path: Path, **settings: Any) -> tuple[Any, dict[str, np.ndarray]]:
     config = load_config(
         {

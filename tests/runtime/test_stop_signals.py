@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rl_training import Callback
 from rl_training.runtime import stop_signals
+from rl_training.runtime.callbacks import RunContext
 from rl_training.runtime.stop_signals import StopSignals
 from rl_training.runtime.workflows import resume, train
 from rl_training.storage.checkpoints import latest_checkpoint
 from run_cases import CASES, assert_same_run, metric_lines
+from waiting import DEADLINE_SECONDS
 
 CASE = CASES["a2c, one env"]
 
@@ -66,13 +70,14 @@ def test_a_stuck_command_line_leaves_and_a_stuck_program_does_not(
 
     class Timer:
         def __init__(self, seconds: float, function: Any, arguments: list[Any]) -> None:
-            self.seconds, self.fire, self.cancelled = seconds, lambda: function(*arguments), False
+            self.seconds, self.fire = seconds, lambda: function(*arguments)
+            self.finished = threading.Event()
 
         def start(self) -> None:
             timers.append(self)
 
         def cancel(self) -> None:
-            self.cancelled = True
+            self.finished.set()
 
     left: list[Any] = []
     monkeypatch.setattr(stop_signals.threading, "Timer", Timer)
@@ -89,8 +94,48 @@ def test_a_stuck_command_line_leaves_and_a_stuck_program_does_not(
         assert timers[0].seconds < 10
         timers[0].fire()
         assert left[0][0] == code and words in left[0][1] and left[0][1].count("\n") == 1
+        signals.saved()
+        assert len(timers) == 1, "that was a save of the schedule: the run has yet to stop"
         signals.saving()
-        assert timers[0].cancelled, "a save that has begun may take its time"
+        assert timers[0].finished.is_set(), "a save that has begun may take its time"
+        signals.saved()
+        assert timers[1].seconds < 10
+        timers[1].fire()
+        assert left[1][0] == 75 and "the run is saved" in left[1][1] and left[1][1].count("\n") == 1
+    assert timers[1].finished.is_set()
+
+
+class HangsAfterTheSave(Callback):
+    def __init__(self, hook: str) -> None:
+        self.hook = hook
+
+    def on_round(self, context: RunContext) -> None:
+        if context.env_steps == 40:
+            os.kill(os.getpid(), signal.SIGTERM)
+            stop_signals.STUCK_SECONDS = 0.0  # for the second timer; the first one has started
+
+    def on_checkpoint(self, context: RunContext) -> None:
+        if self.hook == "on_checkpoint":
+            threading.Event().wait()
+
+    def on_end(self, context: RunContext) -> None:
+        if self.hook == "on_end":
+            threading.Event().wait()
+
+
+@pytest.mark.parametrize("hook", ["on_checkpoint", "on_end"])
+def test_a_callback_that_hangs_after_the_last_save_does_not_keep_the_process(hook: str, tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.alarm(int(DEADLINE_SECONDS))
+            stop_signals.STUCK_SECONDS = DEADLINE_SECONDS
+            stop_signals.exit_when_stuck()
+            train(CASE.config(tmp_path, checkpoint_every=0), callback=HangsAfterTheSave(hook), show=False)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 75
+    assert latest_checkpoint(tmp_path / "run").env_steps == 40
 
 
 @pytest.mark.parametrize(

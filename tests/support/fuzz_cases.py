@@ -6,8 +6,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from fuzz_callbacks import ODD as ODD_CALLBACKS
 from fuzz_commands import command_line, commands
+from fuzz_envs import ODD as ODD_ENVS
 from fuzz_mutations import (
     KEEPING_THE_FILE,
     SPECIAL,
@@ -26,11 +29,11 @@ from fuzz_mutations import (
     Sign,
     read_document,
 )
-from fuzz_tree import BAND, CRASH_FILE, DQN, MANIFEST, PPO, PRESET, RESULTS, ZOO_RUNS
-from fuzz_values import ESCAPES, IN_FILES, LONG_NAME, TEXTS, shortened
+from fuzz_tree import BAND, CONFIG, CRASH_FILE, DQN, MANIFEST, PPO, PRESET, RESULTS, ZOO_RUNS
+from fuzz_values import ESCAPES, IN_FILES, LONG_NAME, SETTINGS_OF_HOOKS, TEXTS, shortened
 
 Dice = random.Random
-KINDS = ("run directories", "checkpoints", "crash files", "zoo files", "command lines")
+KINDS = ("run directories", "checkpoints", "crash files", "zoo files", "command lines", "configs")
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def _run_directory(dice: Dice, tree: Path) -> Made:
     for _ in range(dice.choice([1, 1, 2])):
         word = dice.choice(names)
         file = f"{run}/{word}".rstrip("/")
-        if word in ("checkpoints", "replay") and dice.random() < 0.5:
+        if word in ("checkpoints", "replay", "videos") and dice.random() < 0.5:
             inside = sorted(path.relative_to(tree).as_posix() for path in (tree / file).glob("*"))
             file = dice.choice(inside or [file])
         mutations.append(_mutation(dice, tree, file))
@@ -108,6 +111,7 @@ READ_BY = {
         "metrics.csv",
         "metrics.csv.tmp",
         "findings.jsonl",
+        "videos",
         "replay",
         "crash",
         "",
@@ -168,12 +172,37 @@ def _command_line(dice: Dice, tree: Path) -> Made:
     return [], command_line(dice, dice.choice(list(commands())), dice.choice([0.1, 0.4, 0.8]))
 
 
+def _config(dice: Dice, tree: Path) -> Made:
+    """A config with odd settings, envs and callbacks, for the commands that act on it."""
+    mutations: list[Mutation] = []
+    for _ in range(dice.choice([1, 2, 3])):
+        setting = dice.choice([*SETTINGS_OF_HOOKS, "env_id", "any"])
+        if setting == "env_id":
+            value: Any = f"fuzz_envs:{dice.choice(ODD_ENVS)}-v0"
+        elif setting == "callbacks" and dice.random() < 0.7:
+            value = [f"fuzz_callbacks:{dice.choice(ODD_CALLBACKS)}"]
+        elif setting == "any":
+            mutations.append(_edit(dice, tree / CONFIG, CONFIG))
+            continue
+        else:
+            value = dice.choice(SETTINGS_OF_HOOKS[setting])
+        mutations.append(SetValue(CONFIG, (setting,), value))
+    name = dice.choice(["train"] * 6 + ["doctor", "check-env"])
+    if name == "check-env":
+        return [], command_line(dice, name, 0.0, ENV=f"fuzz_envs:{dice.choice(ODD_ENVS)}-v0")
+    if name == "train" and dice.random() < 0.15:
+        words = ["--env", f"fuzz_envs:{dice.choice(ODD_ENVS)}-v0", "--total-timesteps", "64", "--quiet"]
+        return [], ["train", dice.choice(["ppo", "dqn", "sac"]), *words]
+    return mutations, ["train", CONFIG, "--quiet"] if name == "train" else ["doctor", CONFIG, "--seconds", "0.05"]
+
+
 GENERATORS: dict[str, Callable[[Dice, Path], Made]] = {
     "run directories": _run_directory,
     "checkpoints": _checkpoint,
     "crash files": _crash_file,
     "zoo files": _zoo_file,
     "command lines": _command_line,
+    "configs": _config,
 }
 
 

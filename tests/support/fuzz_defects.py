@@ -196,6 +196,60 @@ _add("D5 predict, infinite observation", ["predict", PPO, "--obs", "[1e999, 0, 0
 _add("D5 eval, observations are NaN", ["eval", OF_ZOO], *_with_env("SeesNaN"), must_fail=True)
 _add("D6 train, more envs than steps", [*TRAIN, "--set", "num_envs=100"], must_fail=True)
 
+# Of callbacks, infos and pictures, which came later.
+OFF = "so it is off from now on and the run continues without it"
+for name, facts in {
+    "Raises": {"code": 0, "says": "callback Raises: on_round failed at step 16"},
+    "RaisesWithoutText": {"code": 0, "says": f"{OFF}: WithoutText"},
+    "Panics": {"code": 0, "says": f"{OFF}: RustPanic: index out of bounds"},
+    "Exits": {"code": 0, "says": f"{OFF}: SystemExit: 0"},
+    "ExitsAtTheStart": {"code": 2, "says": "callback ExitsAtTheStart: on_start failed"},
+    "ExitsAtTheEnd": {"code": 0, "says": f"{OFF}: SystemExit: 0"},
+    "ExitsInItsState": {"code": 0, "says": f"{OFF}: SystemExit: 0"},
+    "ExitsWhenMade": {"code": 2, "says": "it cannot be created: SystemExit: 0"},
+    "HasAnEndlessState": {"code": 0, "says": OFF},
+    "AnswersOddly": {"code": 0, "says": OFF},
+    "Writes": {"code": 0},
+    "LogsOddly": {"code": 0, "says": OFF},
+    "LinksVideos": {"code": 0, "says": OFF},
+    "RemovesRun": {"code": 5},
+    "Wanders": {"code": 0},
+    "ClosesStreams": {"code": 0},
+    "LeavesAProcess": {"code": 0},
+}.items():
+    _add(f"E train, callback {name}", TRAIN, SetValue(CONFIG, ("callbacks",), [f"fuzz_callbacks:{name}"]),
+         SetValue(CONFIG, ("eval_every",), 32), **facts)  # fmt: skip
+EXITS_WHEN_RESTORED = _forged("config.json", "callbacks", value=["fuzz_callbacks:ExitsWhenRestored"])
+OF_COUNTS = SetValue(f"{NEWEST}/state.json", ("callbacks", "states"), {"ExitsWhenRestored": {"rounds": 1}})
+_add("E resume, a callback exits when it is restored", ["resume", NEWEST, *RESUME_PPO[2:]], OF_COUNTS,
+     *EXITS_WHEN_RESTORED, code=2, says="load_state_dict failed")  # fmt: skip
+for env in ("RaisesWithoutText", "PanicsInStep", "PanicsInConstructor", "ReturnsFour", "RewardsWithText",
+            "RewardsTooMuch", "ReportsAList", "ReportsOurNames"):  # fmt: skip
+    for backend in ("sync", "async"):
+        setting = SetValue(CONFIG, ("vector_backend",), backend)
+        _add(f"E train, {env}, {backend}", TRAIN, SetValue(CONFIG, ("env_id",), f"fuzz_envs:{env}-v0"), setting, code=3)
+    for command in ("eval", "play"):
+        _add(f"E {command}, {env}", [command, OF_ZOO], *_with_env(env), code=3)
+    _add(f"E check-env, {env}", ["check-env", f"fuzz_envs:{env}-v0"], code=3)
+for env in ("ReportsNothing", "ReportsOddly", "ReportsEscapes", "PanicsInClose"):
+    for backend in ("sync", "async"):
+        settings = {"env_id": f"fuzz_envs:{env}-v0", "vector_backend": backend, "log_info": ["score", "missing"]}
+        _add(f"E train, {env}, {backend}", TRAIN, *(SetValue(CONFIG, (key,), value) for key, value in settings.items()),
+             code=0)  # fmt: skip
+    _add(f"E eval, {env}", ["eval", OF_ZOO], *_with_env(env), code=0)
+for env in ("DrawsNothing", "DrawsObjects", "DrawsALine"):
+    for option in ("--gif", "--mp4"):
+        _add(f"E play {option}, {env}", ["play", OF_ZOO, option, f"new.{option[2:]}"], *_with_env(env), code=3)
+    _add(f"E train, record_every, {env}", TRAIN, SetValue(CONFIG, ("env_id",), f"fuzz_envs:{env}-v0"),
+         SetValue(CONFIG, ("record_every",), 16), code=3)  # fmt: skip
+for kind in (*LINKS, "pipe", "directory", "sparse file of 1 TB"):
+    for file in ("findings.jsonl", "videos", "videos/step-000000000032.gif"):
+        _add(f"E resume, {file} is a {kind}", RESUME_PPO, Become(f"{PPO}/{file}", kind))
+    _add(f"E diagnose, findings.jsonl is a {kind}", ["diagnose", PPO], Become(f"{PPO}/findings.jsonl", kind))
+forged_findings = b'{"rule": "\x1b[31m", "env_steps": 1e999}\n' * 10_000
+_add("E diagnose, forged findings", ["diagnose", PPO], SetContent(f"{PPO}/findings.jsonl", forged_findings), code=0)
+_add("E resume, forged findings", RESUME_PPO, SetContent(f"{PPO}/findings.jsonl", forged_findings), code=0)
+
 # Found by random cases.
 NO_ALGORITHM = SetContent(PRESET, b'{"canary": "not a preset"}')
 for command in (["zoo", "list", MANIFEST], ["train", PRESET], ["check", PRESET, "--band", BAND]):

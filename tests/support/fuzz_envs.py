@@ -14,6 +14,26 @@ import numpy as np
 RUN = Path("runs/new")
 
 
+class WithoutText(Exception):
+    """An exception of which nothing can be printed."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+class RustPanic(BaseException):
+    """As libraries in Rust raise it: not an `Exception`."""
+
+
+class LooksLikeAScalar:
+    shape = ()
+
+    def item(self) -> Any:
+        raise RuntimeError("no item")
+
+
 class Calm(gym.Env[Any, Any]):
     """Episodes of ten steps, without surprises."""
 
@@ -65,6 +85,88 @@ class RaisesInTest(Calm):
         if self.test:
             raise ZeroDivisionError("the wheel came off")
         return super().step(action)
+
+
+class RaisesWithoutText(Calm):
+    def step(self, action: Any) -> Any:
+        raise WithoutText
+
+
+class PanicsInStep(Calm):
+    def step(self, action: Any) -> Any:
+        raise RustPanic("index out of bounds")
+
+
+class PanicsInConstructor(Calm):
+    def __init__(self, render_mode: str | None = None) -> None:
+        raise RustPanic("index out of bounds")
+
+
+class PanicsInClose(Calm):
+    def close(self) -> None:
+        raise RustPanic("index out of bounds")
+
+
+class ReturnsFour(Calm):
+    """As envs for old Gym do."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, _, info = super().step(action)
+        return observation, reward, terminated, info
+
+
+class RewardsWithText(Calm):
+    def step(self, action: Any) -> Any:
+        return np.zeros(4, np.float32), "\x1b[31mred", False, False, {}
+
+
+class RewardsTooMuch(Calm):
+    def step(self, action: Any) -> Any:
+        return np.zeros(4, np.float32), 10**400, False, False, {}
+
+
+class Reports(Calm):
+    """Base of envs with an odd info."""
+
+    info: Any = {"score": 0.5, "is_success": True}
+
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], self.info
+
+
+class ReportsNothing(Reports):
+    info = None
+
+
+class ReportsAList(Reports):
+    info = [1, 2]
+
+
+class ReportsOddly(Reports):
+    info = {"score": WithoutText(), "is_success": LooksLikeAScalar(), "\x1b[31m": 1, 3: 4}
+
+
+class ReportsEscapes(Reports):
+    info = {"score": "\x1b[31mred\n\u202e", "is_success": float("nan")}
+
+
+class ReportsOurNames(Reports):
+    info = {"rl_training/restarted": [0, 1], "rl_training/last_infos": 3}
+
+
+class DrawsNothing(Calm):
+    def render(self) -> Any:
+        return np.zeros((0, 0, 3), np.uint8)
+
+
+class DrawsObjects(Calm):
+    def render(self) -> Any:
+        return np.full((8, 8, 3), LooksLikeAScalar(), object)
+
+
+class DrawsALine(Calm):
+    def render(self) -> Any:
+        return np.full((1, 100, 3), self.elapsed, np.uint8)
 
 
 class RaisesInClose(Calm):
@@ -122,6 +224,6 @@ class SeesNaN(Calm):
         return np.full(4, np.nan, np.float32), *super().step(action)[1:]
 
 
-for each in Calm.__subclasses__():
-    gym.register(f"{each.__name__}-v0", each)
-gym.register("Calm-v0", Calm)
+ODD = [name for name, kind in list(globals().items()) if isinstance(kind, type) and issubclass(kind, Calm)]
+for name in ODD:
+    gym.register(f"{name}-v0", globals()[name])

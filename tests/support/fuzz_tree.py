@@ -43,7 +43,9 @@ def make_tree(root: Path) -> None:
 
     Path(CONFIG).write_text(json.dumps(config("new", vector_backend="sync"), indent=1))
     train(load_config(config("dqn", "dqn")), show=False)
-    train(load_config(config("ppo", eval_every=32)), show=False)
+    hooks = {"callbacks": ["fuzz_callbacks:Counts"], "log_info": ["score"], "patience": 9, "stop_at_return": 1e6}
+    train(load_config(config("ppo", eval_every=32, **hooks)), show=False)
+    _add_reports(Path(PPO))
     with contextlib.suppress(EnvError):
         train(load_config(config("crashed", env_id="fuzz_envs:RaisesInStep-v0", vector_backend="sync")), show=False)
     shutil.copy(next(Path(CRASHED, "crash").glob("*.json")), CRASH_FILE)
@@ -55,6 +57,16 @@ def make_tree(root: Path) -> None:
         code = main(["zoo", *command, "--json"])
         assert code == 0, f"zoo {command} exits with {code}"
     assert Path(BAND).is_file() and any(Path(RESULTS).rglob("*.json")), "the benchmark wrote other files"
+
+
+def _add_reports(run: Path) -> None:
+    """What a longer run has beside its metrics: findings and videos."""
+    from rl_training.diagnosis.run_finding import Finding
+
+    finding = Finding("dead_units", 32, "all units are dead", "the steps are too large", "lower learning_rate")
+    (run / "findings.jsonl").write_text(json.dumps(finding.to_json()) + "\n")
+    (run / "videos").mkdir()
+    (run / "videos" / "step-000000000032.gif").write_bytes(b"GIF89a")
 
 
 def _make_benchmark() -> None:

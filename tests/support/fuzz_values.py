@@ -54,6 +54,25 @@ IN_FILES: tuple[Any, ...] = (
     *CALENDAR, *PATHS, *WRONG_TYPES, *STATE_MARKS, *SPACES,
 )  # fmt: skip
 
+# For the settings that name code, numbers of the env and rules. Long but honest work is left out.
+COUNTS = "fuzz_callbacks:Counts"
+SETTINGS_OF_HOOKS: dict[str, tuple[Any, ...]] = {
+    "callbacks": (
+        [], [3], "os:system", ["subprocess:Popen"], ["rl_training:Callback"], ["fuzz_exits:X"], [ESCAPES[0]],
+        [LONG_TEXT], [{"callback": COUNTS, "__class__": 1}], [{"callback": 3}], [{}], [COUNTS] * 33,
+        [COUNTS] * 2, ["nowhere:X"], ["fuzz_callbacks:Nothing"], {"callback": COUNTS},
+    ),
+    "log_info": (
+        "score", ["score", "missing"], ["a", "a"], [ESCAPES[0]], [LONG_NAME], [f"n{number}" for number in range(40)], 3,
+        {"a": 1}, [None],
+    ),
+    "stop_at_return": (0, -1e9, 1e308, Raw(".nan"), Raw("1e999"), True, [], "x"),
+    "patience": (1, 2**63, -1, 0.5, Raw(".inf"), "x"),
+    "record_every": (16, 10**12, -1, 0.5, "x", []),
+    "eval_every": (16, 1),
+    "defaults": ("env", "", 3, [], ESCAPES[0], None),
+}  # fmt: skip
+
 # What an option of a type may get on the command line. Values that ask for long but honest work are left out.
 WORDS = (
     "", " ", "-", "--", "0", "-1", "nan", "null", "[]", "{}", "a=b", "%s%n{0}", "[bold]x[/]", "\N{FULLWIDTH DIGIT ONE}",

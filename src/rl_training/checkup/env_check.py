@@ -29,9 +29,8 @@ from rl_training.envs.env_closer import close_all
 from rl_training.envs.env_request import name_of
 from rl_training.envs.env_types import EnvMaker
 from rl_training.envs.factory import make_env, make_vector_env
-from rl_training.envs.failures import FAILURES
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import ConfigError, EnvError, RLTrainingError
+from rl_training.errors import ConfigError, EnvError, RLTrainingError, raise_interrupts
 from rl_training.runtime.spec import get_spec
 from rl_training.text import describe_error, one_line
 
@@ -83,7 +82,8 @@ def env_findings(
         try:
             spaces = Spaces(first.observation_space, first.action_space, action_bound=action_bound)
             spaces.to_json()
-        except FAILURES as error:
+        except BaseException as error:
+            raise_interrupts(error)
             yield fail("spaces", str(error) if isinstance(error, RLTrainingError) else describe_error(error))
             return
         yield from check_spaces(spaces)
@@ -164,7 +164,8 @@ def check_by_gymnasium(env: Env) -> Finding:
         warnings.simplefilter("always")
         try:
             gymnasium_check(env.unwrapped, skip_render_check=True, skip_close_check=True)
-        except FAILURES as error:
+        except BaseException as error:
+            raise_interrupts(error)
             return warn("gymnasium", f"its checker refuses the env: {describe_error(error)}", "correct the env")
     texts = [COLOR.sub("", str(each.message)) for each in caught]
     own = [text.removeprefix("WARN: ") for text in texts if text.startswith("WARN: ")]
@@ -187,7 +188,8 @@ def check_side_by_side(env: str | EnvMaker, env_kwargs: Mapping[str, Any] | None
         for _ in range(STEPS_SIDE_BY_SIDE):
             masks = spaces.action_masks(spaces.encode(observations)) if spaces.mask_size else None
             observations = envs.step(spaces.to_env_actions(random_actions(spaces, 2, rng, masks)))[0]
-    except FAILURES as error:
+    except BaseException as error:
+        raise_interrupts(error)
         problem = f"two envs side by side fail: {describe_error(error)}"
         return fail("vector", problem, "keep shapes, and the types of the values in info, the same in every step")
     finally:

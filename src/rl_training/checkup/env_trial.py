@@ -15,10 +15,10 @@ import numpy as np
 from rl_training.algorithms.common.exploration import random_actions
 from rl_training.checkup.finding import Finding, ok, warn
 from rl_training.envs.env_runner import check_observation
-from rl_training.envs.failures import FAILURES, reason_of
+from rl_training.envs.failures import reason_of
 from rl_training.envs.spaces import MASK_KEY, Spaces
-from rl_training.errors import EnvError
-from rl_training.text import describe_error, one_line
+from rl_training.errors import EnvError, raise_interrupts
+from rl_training.text import describe_error, one_line, text_of
 
 STEPS = 1000
 STEPS_OF_SEEDS = 200
@@ -84,8 +84,10 @@ def _called(name: str, call: Callable[[], Any], count: int, values: str) -> tupl
     fix = f"return {values}, as Gymnasium's API says"
     try:
         answer = call()
-    except FAILURES as error:
-        if isinstance(error, ValueError) and "values to unpack" in str(error):  # of a wrapper around an env for old Gym
+    except BaseException as error:
+        raise_interrupts(error)
+        # A wrapper around an env for old Gym says so.
+        if isinstance(error, ValueError) and "values to unpack" in text_of(error):
             raise Broken(f"{name} does not return {count} values", fix) from error
         raise Broken(f"{name} failed: {reason_of(error)}", "correct the env") from error
     if not isinstance(answer, tuple) or len(answer) != count:
@@ -160,7 +162,7 @@ def outside_of(value: Any, space: gym.Space[Any], name: str = "observation") -> 
 def _judge_reward(reward: Any, walk: Walk) -> None:
     try:
         number = float(reward)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise Broken(
             f"the reward is a {type(reward).__name__} ({one_line(reward, 40)}), not a number (step {walk.steps})",
             "return float(reward)",
@@ -239,7 +241,8 @@ def check_seeds(
     try:
         one = _recorded(first, spaces, steps, patience)
         other = _recorded(second, spaces, len(one) - 1, math.inf)
-    except FAILURES as error:
+    except BaseException as error:
+        raise_interrupts(error)
         return warn("seed", f"cannot be compared ({describe_error(error)})", "correct the env")
     fix = "call super().reset(seed=seed) and draw random numbers from self.np_random only"
     lost = "runs cannot be repeated, and resume is not exact"

@@ -17,12 +17,13 @@ lists = typer.Typer(no_args_is_help=True, help="List algorithms, presets, runs, 
 @lists.command()
 def algorithms(as_json: Json = False) -> None:
     """List the algorithms with their action spaces and papers."""
-    from rl_training.config.algorithm_table import algorithm_names, get_algorithm
+    from rl_training.config.algorithm_table import usable_algorithms
+    from rl_training.telemetry.metric_lines import warn
 
-    rows = [
-        {"name": row.name, "title": row.title, "actions": row.action_names, "paper": row.paper}
-        for row in map(get_algorithm, algorithm_names())
-    ]
+    usable, problems = usable_algorithms()
+    for problem in problems:
+        warn(str(problem))
+    rows = [{"name": row.name, "title": row.title, "actions": row.action_names, "paper": row.paper} for row in usable]
     if as_json:
         print_json(rows)
         return

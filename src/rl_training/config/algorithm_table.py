@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Literal
 
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, raise_interrupts
 from rl_training.text import clean_text, describe_error
 
 if TYPE_CHECKING:
@@ -118,7 +118,8 @@ def get_algorithm(name: str) -> Algorithm:
     for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
         try:
             algorithm = point.load()
-        except Exception as error:
+        except BaseException as error:
+            raise_interrupts(error)
             raise ConfigError(
                 f"algo: {name} of {point.value} cannot be imported ({describe_error(error, 200)}); fix or uninstall it",
                 key="algo",
@@ -132,6 +133,18 @@ def get_algorithm(name: str) -> Algorithm:
     raise ConfigError(
         f"algo: unknown algorithm {clean_text(name, 60)!r}, expected one of {', '.join(names)}{hint}", key="algo"
     )
+
+
+def usable_algorithms() -> tuple[list[Algorithm], list[ConfigError]]:
+    """The rows of all algorithms, and why those of other packages that cannot be imported are not among them."""
+    rows: list[Algorithm] = []
+    problems: list[ConfigError] = []
+    for name in algorithm_names():
+        try:
+            rows.append(get_algorithm(name))
+        except ConfigError as error:
+            problems.append(error)
+    return rows, problems
 
 
 def class_names() -> dict[str, str]:
@@ -152,7 +165,8 @@ def resolve(address: str | type[Any]) -> Any:
     module, _, attribute = address.partition(":")
     try:
         return getattr(import_module(module), attribute)
-    except Exception as error:
+    except BaseException as error:
+        raise_interrupts(error)
         if module.partition(".")[0] == __name__.partition(".")[0]:
             raise
         problem = describe_error(error, 200)

@@ -16,7 +16,7 @@ from rl_training.config.algorithm_table import ALGORITHMS, get_config_class
 from rl_training.config.base import AlgorithmConfig, Schedule, Within
 from rl_training.config.model_config import CriticConfig
 from rl_training.errors import ConfigError
-from rl_training.text import clean_text
+from rl_training.text import clean_text, text_of
 
 LONGEST_VALUE = 60
 EXPLAINED = ("info_name", "callback_name")  # errors whose own message says more than the type of the field
@@ -132,7 +132,7 @@ def _word(value: Any) -> str:
         return "{" + ", ".join(f"{key}: {_word(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_word(item) for item in value) + "]"
-    return str(value)
+    return text_of(value)
 
 
 def as_config_error(error: ValidationError, root: type[BaseModel], algo: Any) -> ConfigError:

@@ -24,10 +24,11 @@ from rl_training.envs.async_messages import pack, received_messages, unpack
 from rl_training.envs.async_nursery import Nursery, NurseryLost, Worker
 from rl_training.envs.env_closer import note_failed_close
 from rl_training.envs.env_types import EnvMaker
-from rl_training.envs.failures import FAILURES, LAST_INFOS, RESTARTED, ActionHistory, EnvFailed, EnvFailure
+from rl_training.envs.failures import LAST_INFOS, RESTARTED, ActionHistory, EnvFailed, EnvFailure
 from rl_training.envs.forker import ForkerGone, how_it_ended
 from rl_training.envs.shared_block import SharedBlock
 from rl_training.envs.sync_vector import seeds_of
+from rl_training.errors import raise_interrupts
 from rl_training.text import describe_error
 
 DEFAULT_TIMEOUT = 60.0
@@ -234,7 +235,8 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
                 down = again
             except NurseryLost:
                 raise
-            except FAILURES as error:  # raised by the env's constructor
+            except BaseException as error:  # raised by the env's constructor
+                raise_interrupts(error)
                 down = WorkerError(describe_error(error))
 
     def _survive(self, failure: EnvFailure) -> None:

@@ -14,9 +14,11 @@ import numpy as np
 from rl_training.envs.async_messages import HEADER, pack, receive, unpack
 from rl_training.envs.env_runner import EnvRunner
 from rl_training.envs.env_types import EnvMaker
-from rl_training.envs.failures import FAILURES, reason_of, trace_of
+from rl_training.envs.failures import reason_of, trace_of
 from rl_training.envs.process_tree import on_parents_death
 from rl_training.envs.shared_block import SharedBlock
+from rl_training.errors import raise_interrupts
+from rl_training.text import describe_error
 
 
 def work(makers: list[EnvMaker], connection: socket.socket, index: int) -> None:
@@ -32,7 +34,8 @@ def work(makers: list[EnvMaker], connection: socket.socket, index: int) -> None:
         env = makers[index]()
         spaces = (env.observation_space, env.action_space, dict(env.metadata or {}), env.render_mode)
         greeting = pack(b"k", spaces)
-    except FAILURES as error:
+    except BaseException as error:
+        raise_interrupts(error)
         with contextlib.suppress(ConnectionError):
             connection.sendall(_refusal(error))
         return
@@ -41,7 +44,8 @@ def work(makers: list[EnvMaker], connection: socket.socket, index: int) -> None:
         _serve(connection, env, index)
     try:
         env.close()
-    except FAILURES as error:
+    except BaseException as error:
+        raise_interrupts(error)
         with contextlib.suppress(OSError):
             connection.sendall(pack(b"n", reason_of(error)))
 
@@ -63,7 +67,8 @@ def _serve(connection: socket.socket, env: Any, index: int) -> None:
         assert block is not None
         try:
             reply = _reset(runner, block, index, content) if kind == b"r" else _step(runner, block, index)
-        except FAILURES as error:
+        except BaseException as error:
+            raise_interrupts(error)
             reply = pack(b"f", (reason_of(error), trace_of(error)))
         connection.sendall(reply)
 
@@ -88,7 +93,7 @@ def _refusal(error: BaseException) -> bytes:
         message = pack(b"x", error)
         unpack(message[HEADER.size :])
     except Exception:
-        return pack(b"x", RuntimeError(f"{type(error).__name__}: {error}"))
+        return pack(b"x", RuntimeError(describe_error(error)))
     return message
 
 

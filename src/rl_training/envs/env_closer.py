@@ -10,7 +10,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from rl_training.envs.failures import FAILURES, reason_of
+from rl_training.envs.failures import reason_of
+from rl_training.errors import raise_interrupts
 
 
 def close_all(*closes: Callable[[], object]) -> None:
@@ -18,7 +19,8 @@ def close_all(*closes: Callable[[], object]) -> None:
     for close in closes:
         try:
             close()
-        except FAILURES as error:
+        except BaseException as error:
+            raise_interrupts(error)
             note_failed_close(reason_of(error))
 
 

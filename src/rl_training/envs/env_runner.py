@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from rl_training.envs.failures import FAILURES, EnvFailed, EnvFailure, reason_of, trace_of
-from rl_training.errors import RLTrainingError
+from rl_training.envs.failures import LAST_INFOS, RESTARTED, EnvFailed, EnvFailure, reason_of, trace_of
+from rl_training.errors import RLTrainingError, raise_interrupts
 
 Final = tuple[Any, dict[str, Any], dict[str, Any] | None]
 Outcome = tuple[Any, float, bool, bool, dict[str, Any], Final | None]
@@ -25,7 +26,7 @@ class EnvRunner:
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
         check_observation(observation, self._space)
-        return observation, info
+        return observation, info if type(info) is dict and not info else checked_info(info)
 
     def step(self, action: Any) -> Outcome:
         """Observation, reward, terminated, truncated, info, and `final` where this step ended the episode.
@@ -36,10 +37,12 @@ class EnvRunner:
         observation, reward, terminated, truncated, info = self.env.step(action)
         if type(observation) is not np.ndarray or observation.shape != self._shape or observation.dtype != self._dtype:
             check_observation(observation, self._space)
+        if type(info) is not dict or info:
+            info = checked_info(info)
         if not (terminated or truncated):
             return observation, float(reward), False, False, info, None
         # A copy: an env may keep one dict and fill it anew when it resets.
-        final = (observation, dict(info) if info else info, random_state(self.env))
+        final = (observation, dict(info), random_state(self.env))
         observation, info = self.reset()
         return observation, float(reward), bool(terminated), bool(truncated), info, final
 
@@ -64,6 +67,18 @@ def check_observation(value: Any, space: gym.Space[Any], name: str = "observatio
             raise TypeError(f"{name} has dtype {array.dtype}, its space has {space.dtype}")
 
 
+def checked_info(info: Any) -> dict[str, Any]:
+    """The info of an env as a dict; None is an empty one. Our own names in it would pass for a broken env."""
+    if info is None:
+        return {}
+    if not isinstance(info, Mapping):
+        raise TypeError(f"info is of type {type(info).__name__}, it must be a dict")
+    for name in (LAST_INFOS, RESTARTED):
+        if name in info:
+            raise ValueError(f"info has the key {name}, which belongs to rl_training: use another name")
+    return info if type(info) is dict else dict(info)
+
+
 def random_state(env: gym.Env[Any, Any]) -> dict[str, Any] | None:
     # Not `np_random`: reading that creates a generator if there is none.
     generator = getattr(env.unwrapped, "_np_random", None)
@@ -85,19 +100,23 @@ class WatchedEnv:
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         self.seed, self.actions = seed, []
         try:
-            return self.env.reset(seed=seed)
+            observation, info = self.env.reset(seed=seed)
+            return observation, checked_info(info)
         except (RLTrainingError, gym.error.DependencyNotInstalled):
             raise
-        except FAILURES as error:
+        except BaseException as error:
+            raise_interrupts(error)
             raise self._failed("reset", error) from error
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.actions.append(action)
         try:
-            return self.env.step(action)
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            return observation, float(reward), bool(terminated), bool(truncated), checked_info(info)
         except (RLTrainingError, gym.error.DependencyNotInstalled):
             raise
-        except FAILURES as error:
+        except BaseException as error:
+            raise_interrupts(error)
             raise self._failed("step", error) from error
 
     def render(self) -> Any:
@@ -105,7 +124,8 @@ class WatchedEnv:
             return self.env.render()
         except (RLTrainingError, gym.error.DependencyNotInstalled):
             raise
-        except FAILURES as error:
+        except BaseException as error:
+            raise_interrupts(error)
             raise self._failed("render", error) from error
 
     def _failed(self, call: str, error: BaseException) -> EnvFailed:

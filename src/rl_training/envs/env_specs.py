@@ -11,8 +11,7 @@ from types import ModuleType
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from rl_training.envs.failures import FAILURES
-from rl_training.errors import EnvError, install_hint
+from rl_training.errors import EnvError, install_hint, raise_interrupts
 from rl_training.text import describe_error, one_line
 
 LONGEST_SHOWN_ID = 100
@@ -59,7 +58,8 @@ def import_user_module(name: str) -> ModuleType:
 def _import_for(env_id: str, module: str) -> None:
     try:
         import_user_module(module)
-    except FAILURES as error:
+    except BaseException as error:
+        raise_interrupts(error)
         raise EnvError(
             f"env {shown_id(env_id)}: importing {shown_id(module)} failed with {describe_error(error, 500)}: "
             "fix it, install it, or add its directory to PYTHONPATH"

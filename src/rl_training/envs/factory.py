@@ -19,8 +19,7 @@ from rl_training.envs.batched_classic import BatchedVector
 from rl_training.envs.env_request import EnvRequest, name_of
 from rl_training.envs.env_specs import find_spec, shown_id
 from rl_training.envs.env_types import BackendName, EnvMaker, EnvSource
-from rl_training.envs.failures import FAILURES
-from rl_training.errors import ConfigError, EnvError, install_hint
+from rl_training.errors import ConfigError, EnvError, install_hint, raise_interrupts
 from rl_training.text import describe_error, one_line
 
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco", "ale_py": "atari"}
@@ -115,7 +114,8 @@ def _errors_of(env: Any, target: Any, kwargs: dict[str, Any]) -> Iterator[None]:
         yield
     except (EnvError, ConfigError):
         raise
-    except FAILURES as error:
+    except BaseException as error:
+        raise_interrupts(error)
         missing = isinstance(error, (gym.error.DependencyNotInstalled, ImportError))
         extra = _extra_of(target, kwargs) if missing else None
         way_out = f": {install_hint(extra)}" if extra else f" (env_kwargs: {one_line(kwargs, 200)})" if kwargs else ""

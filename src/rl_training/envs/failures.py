@@ -13,9 +13,6 @@ import numpy as np
 from rl_training.errors import EnvError
 from rl_training.text import describe_error, one_line
 
-# What the code of an env may raise. An env that calls sys.exit has failed like any other: it must not end the run with
-# the exit code of its choice.
-FAILURES = (Exception, SystemExit)
 HISTORY_BYTES = 2_000_000
 LAST_INFOS = "rl_training/last_infos"  # in infos: the last info of each env whose episode ended in this step
 RESTARTED = "rl_training/restarted"  # in infos: the envs that broke in this step. Envs do not use such a name.

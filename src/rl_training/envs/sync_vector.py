@@ -17,8 +17,8 @@ from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 from rl_training.envs.env_closer import close_all
 from rl_training.envs.env_runner import EnvRunner
 from rl_training.envs.env_types import EnvMaker
-from rl_training.envs.failures import FAILURES, LAST_INFOS, ActionHistory, EnvFailed, reason_of, trace_of
-from rl_training.errors import EnvError
+from rl_training.envs.failures import LAST_INFOS, ActionHistory, EnvFailed, reason_of, trace_of
+from rl_training.errors import EnvError, raise_interrupts
 
 if TYPE_CHECKING:
     _SyncVectorEnv = SyncVectorEnv[Any, Any]
@@ -48,7 +48,8 @@ class SyncVector(_SyncVectorEnv):
         for index, runner in enumerate(self._runners):
             try:
                 self._observations[index], info = runner.reset(seeds[index], options)
-            except FAILURES as error:
+            except BaseException as error:
+                raise_interrupts(error)
                 raise self._failed(index, "reset", error) from error
             infos = self._add_info(infos, info, index)
         return self._observe(), infos
@@ -63,7 +64,8 @@ class SyncVector(_SyncVectorEnv):
         for index, action in enumerate(rows):
             try:
                 self._observations[index], rewards[index], over, cut, info, final = self._runners[index].step(action)
-            except FAILURES as error:
+            except BaseException as error:
+                raise_interrupts(error)
                 raise self._failed(index, "step", error) from error
             if final is not None:
                 terminated[index], truncated[index] = over, cut

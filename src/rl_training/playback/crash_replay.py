@@ -13,8 +13,8 @@ import numpy as np
 from rl_training.envs.env_closer import close_all
 from rl_training.envs.env_runner import EnvRunner, set_random_state
 from rl_training.envs.factory import make_env
-from rl_training.envs.failures import FAILURES, EnvFailed, EnvFailure, reason_of, trace_of
-from rl_training.errors import CheckpointError
+from rl_training.envs.failures import EnvFailed, EnvFailure, reason_of, trace_of
+from rl_training.errors import CheckpointError, raise_interrupts
 from rl_training.runtime.crash_reports import ENV_FAILURE
 from rl_training.runtime.run_envs import require_env
 from rl_training.storage.durable_files import read_json
@@ -87,7 +87,8 @@ def reproduce(path: str | Path, env: Callable[..., gym.Env[Any, Any]] | None = N
                 episode_step = 0
     except CheckpointError:
         raise
-    except FAILURES as error:
+    except BaseException as error:
+        raise_interrupts(error)
         failure = EnvFailure(
             reason_of(error),
             call,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rl_training.config.messages import printable
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, raise_interrupts
 from rl_training.storage.state_tree import flatten_state
 from rl_training.text import clean_text, describe_error
 
@@ -50,7 +50,8 @@ class CallbackEntry:
             return
         try:
             load(state)
-        except Exception as error:
+        except BaseException as error:
+            raise_interrupts(error)
             raise ConfigError(
                 f"callback {self.name}: load_state_dict failed{self.place_of(error)}: {describe_error(error)}"
             ) from error

@@ -16,8 +16,7 @@ from rl_training.config.messages import printable
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_specs import import_user_module
 from rl_training.envs.env_types import EnvMaker, EnvSource
-from rl_training.envs.failures import FAILURES
-from rl_training.errors import ConfigError, EnvError
+from rl_training.errors import ConfigError, EnvError, raise_interrupts
 from rl_training.runtime.callback_entry import HOOKS
 from rl_training.runtime.callbacks import Callback, Hooks
 from rl_training.runtime.episode_video import check_rendering
@@ -46,12 +45,13 @@ def open_hooks(config: TrainConfig, argument: Any, tell: Callable[[str], None]) 
     if config.record_every:
         rules.append(("record_every", RecordVideo(config.record_every)))
     named = [_named(entry) for entry in config.callbacks]
-    return Hooks([*rules, *_with_names([*named, *callbacks])], functions, tell)
+    taken = [name for name, _ in rules]
+    return Hooks([*rules, *_with_names([*named, *callbacks], taken)], functions, tell)
 
 
-def _with_names(callbacks: Sequence[Any]) -> list[tuple[str, Any]]:
+def _with_names(callbacks: Sequence[Any], taken: Sequence[str]) -> list[tuple[str, Any]]:
     """Each callback with the name of its class, and a number from the second of a class on."""
-    counts: dict[str, int] = {}
+    counts = dict.fromkeys(taken, 1)
     named = []
     for callback in callbacks:
         name = clean_text(type(callback).__name__, 100)
@@ -106,7 +106,8 @@ def _named(entry: str | Mapping[str, Any]) -> Any:
     module_name, _, name = where.partition(":")
     try:
         module = import_user_module(module_name)
-    except FAILURES as error:
+    except BaseException as error:
+        raise_interrupts(error)
         raise ConfigError(
             f"{shown}: importing {module_name} failed with {describe_error(error)}: fix it, install it, or add its "
             "directory to PYTHONPATH",
@@ -120,7 +121,8 @@ def _named(entry: str | Mapping[str, Any]) -> Any:
         raise ConfigError(f"{shown}: {problem}{hint}", key="callbacks")
     try:
         callback = kind(**options)
-    except FAILURES as error:
+    except BaseException as error:
+        raise_interrupts(error)
         raise ConfigError(f"{shown}: it cannot be created: {describe_error(error)}", key="callbacks") from error
     _check_hooks(callback)
     return callback

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import gymnasium as gym
 
 from rl_training.config.messages import printable
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, raise_interrupts
 from rl_training.runtime.callback_entry import HOOKS, CallbackEntry, answers_false
 from rl_training.runtime.episode_video import Recording, RecordingStopped, check_rendering, record
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult
@@ -267,12 +267,13 @@ class Hooks:
             try:
                 if answers_false(entry.hooks[hook](self._context)):
                     self.stop(f"{entry.name}.{hook} returned False", self.context.env_steps)
-            except Exception as error:
+            except BaseException as error:
+                raise_interrupts(error)
                 self._failed(entry, hook, error)
             finally:
                 self._running = None
 
-    def _failed(self, entry: CallbackEntry, hook: str, error: Exception) -> None:
+    def _failed(self, entry: CallbackEntry, hook: str, error: BaseException) -> None:
         what = f"callback {entry.name}: {hook} failed at step {self.context.env_steps:,}{entry.place_of(error)}"
         if hook == "on_start":  # nothing is lost yet, and the user is still there
             raise ConfigError(f"{what}: {describe_error(error)}") from error
@@ -295,7 +296,8 @@ class Hooks:
         for entry in self.entries:
             try:
                 state = entry.state()
-            except Exception as error:
+            except BaseException as error:
+                raise_interrupts(error)
                 self._failed(entry, "state_dict", error)
                 state = entry.last_state
             if state is not None:

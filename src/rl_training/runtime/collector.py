@@ -20,9 +20,9 @@ from rl_training.algorithms.common.learner import Action, Learner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.data.rollout import Rollout
 from rl_training.envs.factory import autoreset_mode
-from rl_training.envs.failures import FAILURES, RESTARTED, EnvFailed, EnvFailure, reason_of, trace_of
+from rl_training.envs.failures import RESTARTED, EnvFailed, EnvFailure, reason_of, trace_of
 from rl_training.envs.spaces import MASK_KEY, Spaces
-from rl_training.errors import EnvError, NumericalError, RLTrainingError
+from rl_training.errors import EnvError, NumericalError, RLTrainingError, raise_interrupts
 from rl_training.runtime.boundaries import boundaries_for
 from rl_training.runtime.info_numbers import InfoNumbers
 from rl_training.runtime.rollout_writer import RolloutWriter
@@ -64,7 +64,8 @@ class Collector:
         self._boundaries.reset()
         try:
             raw, infos = self.envs.reset(seed=self._seed)
-        except FAILURES as error:
+        except BaseException as error:
+            raise_interrupts(error)
             self._raise_located(error, "reset")
         self.obs = self._encode(raw)
         self._check_finite("an observation", self.obs)
@@ -95,7 +96,8 @@ class Collector:
         acted = time.perf_counter()
         try:
             raw, rewards, terminated, truncated, infos = self.envs.step(env_actions)
-        except FAILURES as error:
+        except BaseException as error:
+            raise_interrupts(error)
             self._raise_located(error, "step", env_actions)
         self.seconds_acting += acted - started
         self.seconds_env += time.perf_counter() - acted

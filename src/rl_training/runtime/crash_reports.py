@@ -27,6 +27,7 @@ from rl_training.runtime.loops import Loop
 from rl_training.storage.durable_files import atomic_write_text, free_name, make_own_directory
 from rl_training.storage.tensor_files import write_arrays
 from rl_training.telemetry.metric_lines import clean_line
+from rl_training.text import text_of
 
 ENV_FAILURE = "env failure"
 
@@ -104,7 +105,7 @@ class CrashReports:
         document = {
             "kind": "numbers",
             "library_version": __version__,
-            "message": str(error),
+            "message": text_of(error),
             "field": error.field,
             "env_index": error.env_index,
             "env_step": error.env_step,

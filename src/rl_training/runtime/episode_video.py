@@ -30,6 +30,7 @@ DEFAULT_FPS = 30
 SLOWEST_FPS, FASTEST_FPS = 0.1, 1000  # a GIF cannot show one picture for more than eleven minutes
 # An environment without a time limit must not fill the disk: a recorded episode is cut here.
 MOST_RECORDED_STEPS = 10_000
+SHORTEST_SIDE = 2  # of a picture, in pixels: a video stores color at half the resolution
 
 
 class RecordingStopped(Exception):
@@ -203,4 +204,10 @@ def picture_of(watched: WatchedEnv) -> np.ndarray:
     if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
         modes = ", ".join((env.metadata or {}).get("render_modes", [])) or "none"
         raise EnvError(f"{name} draws no pictures: recording needs the render mode rgb_array, it has {modes}")
+    if min(picture.shape[:2]) < SHORTEST_SIDE or picture.dtype.kind not in "buif":
+        height, width = picture.shape[:2]
+        raise EnvError(
+            f"{name} draws pictures of {width} x {height} pixels of type {picture.dtype}: recording needs numbers, and "
+            f"at least {SHORTEST_SIDE} x {SHORTEST_SIDE} pixels"
+        )
     return picture if picture.dtype == np.uint8 else picture.clip(0, 255).astype(np.uint8)

@@ -113,7 +113,7 @@ def evaluate(
                 if lengths[episode] >= max_steps and not is_over:
                     is_over, cut_episodes = True, cut_episodes + 1
                 if is_over:
-                    infos[episode] = numbers.read(info or {})
+                    infos[episode] = numbers.read(info)
                     playing[slot] = next_episode if next_episode < episodes else -1
                     next_episode += 1
                     starts[slot] = True

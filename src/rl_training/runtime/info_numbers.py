@@ -91,9 +91,10 @@ class InfoNumbers:
 def as_number(value: Any) -> float | None:
     """A truth value, a number, or a NumPy or torch scalar as a float; None if it is something else."""
     if not isinstance(value, (bool, int, float)):
-        if getattr(value, "shape", None) != () or not hasattr(value, "item"):
+        try:
+            value = value.item() if getattr(value, "shape", None) == () else None
+        except Exception:  # a class of the env that only looks like a scalar
             return None
-        value = value.item()
         if not isinstance(value, (bool, int, float)):
             return None
     try:

@@ -211,6 +211,7 @@ class Session:
         self._log()
         path = self.saver.save(self.recorder, exact=exact, must=must)
         if path is not None:
+            self.signals.saved()
             self._update_run_file(wall_seconds=self.clock.seconds(), env_steps=self.loop.env_steps)
             if self.loop.env_steps:  # the first save is before `on_start`
                 self.hooks.saved(path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_training.algorithms.common.learner import Learner
-from rl_training.config.algorithm_table import SPACE_NAMES, ActionKind, algorithm_names, get_algorithm, resolve
+from rl_training.config.algorithm_table import SPACE_NAMES, ActionKind, get_algorithm, resolve, usable_algorithms
 from rl_training.config.base import AlgorithmConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError
@@ -75,7 +75,7 @@ class AlgorithmSpec:
 
 def _takers(kind: ActionKind) -> list[str]:
     """The algorithms that take actions of this kind."""
-    return [name for name in algorithm_names() if kind in get_algorithm(name).actions]
+    return [row.name for row in usable_algorithms()[0] if kind in row.actions]
 
 
 def get_spec(name: str) -> AlgorithmSpec:

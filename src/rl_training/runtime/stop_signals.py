@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -24,6 +25,7 @@ SHOW_CURSOR = b"\x1b[?25h"  # the live display hides it
 ROLLOUT_GRACE_SECONDS = 3.0
 # Together with a save this stays below 10 seconds; job schedulers usually grant 30.
 STUCK_SECONDS = 8.0
+LAST_SECONDS = 1.0  # for the callbacks after the last save, if that took long
 # SIGHUP: the terminal was closed, or the connection to it was lost. Not every system has it.
 STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -68,20 +70,33 @@ class StopSignals:
         if self._stuck is not None:
             self._stuck.cancel()
 
+    def saved(self) -> None:
+        """A save is done. After the last one, callbacks may still run, and one that hangs must not keep the process."""
+        if self.requested and self._stuck is not None and self._stuck.finished.is_set():
+            left = STUCK_SECONDS - (time.monotonic() - self._requested_at)
+            self._start_timer(max(left, LAST_SECONDS), self._exit_saved, [])
+
+    def _start_timer(self, seconds: float, function: Callable[..., None], arguments: list[int]) -> None:
+        self._stuck = threading.Timer(seconds, function, arguments)
+        self._stuck.daemon = True
+        self._stuck.start()
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._leave_closed_terminal()
         if self.requested:
             _exit(EXIT_INTERRUPTED, f"second signal: exited at once, without saving; {self._what_is_kept()}\n")
         self.requested, self._requested_at = True, time.monotonic()
         if _may_exit:
-            self._stuck = threading.Timer(STUCK_SECONDS, self._exit_stuck, [number])
-            self._stuck.daemon = True
-            self._stuck.start()
+            self._start_timer(STUCK_SECONDS, self._exit_stuck, [number])
 
     def _exit_stuck(self, number: int) -> None:
         reason = f"no step or update ended within {STUCK_SECONDS:.0f} seconds of the signal: exited without saving"
         code = EXIT_RESUMABLE if self.has_checkpoint else 128 + number
         _exit(code, f"{reason}; {self._what_is_kept()}\n")
+
+    def _exit_saved(self) -> None:
+        what = f"a callback did not end within {STUCK_SECONDS:.0f} seconds of the signal: exited"
+        _exit(EXIT_RESUMABLE, f"{what}; the run is saved, and `{call('resume')}` continues it\n")
 
     def _what_is_kept(self) -> str:
         if self._kept is not None:
