@@ -24,6 +24,7 @@ class Cost:
     every: int  # env steps between checkpoints
     seconds: list[float]  # per checkpoint
     share: float  # of the wall-clock time between the first and the last step
+    processor_seconds: list[float]  # per checkpoint: unlike `seconds`, they do not depend on other programs
 
     @property
     def median(self) -> float:
@@ -33,15 +34,17 @@ class Cost:
 def saving_cost(preset: str, steps: int | None = None, *, auto: bool = False) -> Cost:
     """Train `steps` env steps of a preset without evaluations, and time its saves. `auto`: at the default interval."""
     waited: list[float] = []
+    worked: list[float] = []
     plain: Callable[..., None] = session.Session._save
     started = 0.0
 
     def timed(self: Any, **options: Any) -> None:
         nonlocal started
-        before = time.perf_counter()
+        before, before_of_processor = time.perf_counter(), time.process_time()
         plain(self, **options)
         if started:
             waited.append(time.perf_counter() - before)
+            worked.append(time.process_time() - before_of_processor)
         else:
             started = time.perf_counter()  # the first save is at step 0, before training
 
@@ -61,7 +64,7 @@ def saving_cost(preset: str, steps: int | None = None, *, auto: bool = False) ->
         }
         result = workflows.train(load_config(preset, changes), callback=keep_time, show=False)
     assert waited, f"{preset}: no checkpoint within {changes['total_timesteps']} steps"
-    return Cost(int(result.agent.config.checkpoint_every), waited, sum(waited) / (ended - started))
+    return Cost(int(result.agent.config.checkpoint_every), waited, sum(waited) / (ended - started), worked)
 
 
 def saving(names: list[str], seconds: float) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 from pathlib import Path
 
 # As in the test suite: torch and pygame read these once, at import.
@@ -17,8 +16,6 @@ import pytest
 
 import figures
 
-STARTED = pytest.StashKey[float]()
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "all drills run (or the whole soak): also drop the figures of drills that no longer exist"
@@ -29,7 +26,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        config.stash[STARTED] = time.monotonic()
         os.environ[figures.FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="drill-figures-")
 
 
@@ -44,8 +40,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
             whole, soak = config.getoption("--whole"), config.getoption("--soak-minutes") > 0
             if whole and not soak:
                 os.environ[figures.FOLDER_VARIABLE] = str(folder)
-                minutes = (time.monotonic() - config.stash[STARTED]) / 60
-                figures.record_figure(figures.WHOLE_SESSION, "minutes for all of them", minutes, "< 20 min")
+                # Not the time on the clock, which depends on what else the machine does.
+                minutes = sum(os.times()[:4]) / 60
+                what = "processor time of all of them; two cores have 40 minutes in 20"
+                figures.record_figure(figures.WHOLE_SESSION, what, minutes, "< 30 min")
             drills = set(figures.ITEMS) - {figures.SOAK}
             figures.publish(folder, replaces=() if not whole else {figures.SOAK} if soak else drills)
     except AssertionError as error:

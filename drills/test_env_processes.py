@@ -48,8 +48,8 @@ def start_run(folder: Path, steps: int = 10**9) -> subprocess.Popen[str]:
 
 
 def shared_files() -> set[str]:
-    """Files in shared memory, without those of the fuzzer, which may run beside this drill."""
-    return {name for name in os.listdir("/dev/shm") if not name.startswith("fuzz-")}
+    """Files in shared memory that Python, torch or this library make. Other programs of the machine have theirs too."""
+    return {name for name in os.listdir("/dev/shm") if name.startswith(("rl_training", "psm_", "sem.", "torch_"))}
 
 
 def left_after(seconds: float, processes: list[int]) -> int:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 from pathlib import Path
 
@@ -23,7 +24,8 @@ def test_checkpoints_take_less_than_two_percent(preset: str) -> None:
     record_figure(
         11, f"{preset}: share of the time, a checkpoint every {cost.every:,} steps", 100 * cost.share, "<= 2 %"
     )
-    record_figure(11, f"{preset}: milliseconds that training waits for one, median", 1000 * cost.median, "<= 200 ms")
+    milliseconds = 1000 * statistics.median(cost.processor_seconds)
+    record_figure(11, f"{preset}: processor time of one, median", milliseconds, "<= 100 ms")
 
 
 @pytest.mark.parametrize("preset", DEFAULT_CADENCES)

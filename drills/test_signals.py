@@ -59,7 +59,7 @@ sys.exit(main(sys.argv[4:]))
 
 def signal_in_phase(tmp_path: Path, algorithm: str, phase: str, number: int, seconds: float) -> tuple[Outcome, float]:
     """Run until `phase` starts, then send the signal; return the outcome and the seconds until the exit."""
-    settings = tiny_config(algorithm, total_timesteps=ENDLESS, checkpoint_every=128, eval_every=192)
+    settings = tiny_config(algorithm, total_timesteps=ENDLESS, checkpoint_every=128, eval_every=192, compile="off")
     config = write_config(tmp_path / "endless.yaml", settings)
     script = tmp_path / "slow_phase.py"
     script.write_text(SLOW_PHASE)
@@ -72,7 +72,7 @@ def signal_in_phase(tmp_path: Path, algorithm: str, phase: str, number: int, sec
             sent = time.monotonic()
             process.send_signal(number)
             (tmp_path / "sent").touch()
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=600)
         finally:
             process.kill()
     return Outcome(process.returncode, out, err), time.monotonic() - sent
