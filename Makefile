@@ -3,8 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := dev,tensorboard,video,plots,box2d,mujoco,atari
-LOCK_EXTRAS := tensorboard video plots box2d mujoco atari
+EXTRAS := dev,tensorboard,video,plots,dashboard,box2d,mujoco,atari
+LOCK_EXTRAS := tensorboard video plots dashboard box2d mujoco atari
 COMMA := ,
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
@@ -13,7 +13,7 @@ SOAK_MINUTES ?= 30
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint format test suite test-slow drills soak smoke floors bench-setup bench-puffer bench lock clean
+.PHONY: help setup demo lint format test suite test-slow drills soak smoke browser-test floors bench-setup bench-puffer bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -73,6 +73,10 @@ smoke: setup ## build the wheel, install it into an empty environment, import it
 		--constraint constraints.txt build/smoke/*.whl
 	cd build/smoke && venv/bin/python -c "import rl_training; print(rl_training.__version__, rl_training.PPO)"
 	cd build/smoke && venv/bin/rl-training train ppo/cartpole --total-timesteps 2000 --quiet --json
+
+browser-test: setup ## the dashboard in a real browser: Chromium or Chrome by its path (or BROWSER=/path/to/it)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable ".[browser]"
+	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest browser -m "slow or not slow" -s
 
 floors: setup ## test the oldest and the newest versions of the dependencies, each in an environment of its own
 	$(BIN)/python scripts/check_floors.py

@@ -31,13 +31,14 @@ else:  # pytest depends on tomli there
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = ("oldest", "newest")
 # The extras that tests import. The others are for services and for work on the package.
-EXTRAS = ("atari", "box2d", "mujoco", "tensorboard", "video", "plots")
+EXTRAS = ("atari", "box2d", "mujoco", "tensorboard", "video", "plots", "dashboard")
 TOOLS = ("pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100", "build>=1.2", "setuptools>=77", "wheel")
 # Everything that touches a dependency. The rest reads the checkout or repeats the same calls.
 CHECKED = (
     "tests/algorithms", "tests/models", "tests/data", "tests/envs", "tests/runtime", "tests/storage",
-    "tests/telemetry", "tests/config", "tests/command_line", "tests/playback", "tests/analysis", "tests/experiment",
-    "tests/test_public_api.py", "tests/test_atari_envs.py", "tests/test_ppo_update.py", "tests/test_dqn_update.py",
+    "tests/telemetry", "tests/config", "tests/command_line", "tests/playback", "tests/analysis", "tests/dashboard",
+    "tests/experiment", "tests/test_public_api.py", "tests/test_atari_envs.py", "tests/test_ppo_update.py",
+    "tests/test_dqn_update.py",
     "tests/test_sac_update.py", "tests/test_recurrent_models.py", "tests/test_examples.py",
 )  # fmt: skip
 WORKERS = ("-n", "2", "--dist", "loadgroup")

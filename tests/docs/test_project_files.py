@@ -81,6 +81,7 @@ def test_ci_tests_every_declared_python_on_linux_and_macos() -> None:
         "lint": {"lint"},
         "test": {"setup", "suite"},
         "wheel": {"smoke"},
+        "browser": {"browser-test"},
     }
     matrix = jobs["test"]["strategy"]["matrix"]
     assert matrix["python"] == python_versions() == ["3.10", "3.11", "3.12", "3.13"]
@@ -143,7 +144,7 @@ def extras() -> dict[str, list[str]]:
 
 
 def test_extras_that_are_named_exist() -> None:
-    for_users = set(extras()) - {"all", "dev", "bench"}
+    for_users = set(extras()) - {"all", "dev", "bench", "browser"}
     (everything,) = extras()["all"]
     assert set(re.fullmatch(r"rl_training\[(.*)\]", everything)[1].split(",")) == for_users  # type: ignore[index]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

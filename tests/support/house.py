@@ -34,6 +34,7 @@ ROOMS = (
     Room("rl_training", 8, "the public names, imported on demand"),
     Room("rl_training.api", 8, "the managed API: PPO, DQN, ... with learn, evaluate, save and load"),
     Room("rl_training.contrib", 8, "public names of contributed algorithms"),
+    Room("rl_training.dashboard", 8, "runs in a browser: rows, curves, facts, comparisons, pages, one-file export"),
     Room("rl_training.zoo", 8, "benchmarks: manifests, many runs, tables, plots, bands"),
     Room("rl_training.analysis", 7, "what runs say: scores, curves, statistics, plots, comparisons"),
     Room("rl_training.checkup", 7, "checks before a run: the machine, an environment, a planned run"),

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from rl_training.analysis.curves import Numbers
+from rl_training.analysis.curves import Numbers, middle_half
 from rl_training.errors import ConfigError, install_hint
 from rl_training.storage.durable_files import atomic_write_bytes
 
@@ -62,7 +60,7 @@ def new_figure(size: tuple[float, float]) -> Figure:
 
 def draw_median(axes: Axes, steps: Numbers, values: Numbers, *, color: str, dashes: Any, label: str) -> Line2D:
     """Draw the median of `values` [seeds, points] and the band of their middle half."""
-    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
+    low, middle, high = middle_half(values)
     axes.fill_between(steps, low, high, color=color, alpha=0.16, linewidth=0)
     (line,) = axes.plot(steps, middle, color=color, linestyle=dashes, linewidth=1.9, label=label)
     return line

@@ -98,6 +98,12 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
     return type(value) in (int, float) and abs(value) <= LARGEST_NUMBER
 
 
+def middle_half(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """The lower quartile, the median and the upper quartile of `values` [seeds, points] at each point."""
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
+    return low, middle, high
+
+
 def on_grid(curves: list[Curve], points: int = 200) -> tuple[Numbers, Numbers]:
     """Interpolate curves at common steps: [points] and [seeds, points], where all curves have values."""
     curves = [curve for curve in curves if curve.steps.size]

@@ -101,11 +101,13 @@ def compare_runs(
     *,
     metric: str | None = None,
     output_dir: str | Path = "runs",
+    names: tuple[str, str] | None = None,
 ) -> Comparison:
     """Compare two groups of runs by their last evaluation, or by the last value of `metric`; the higher one wins.
 
-    A group is a text as in `select_runs` (names, a pattern, or conditions on settings) or a list of runs. Intervals are
-    95 % intervals of a stratified bootstrap over runs. Fewer than 3 seeds on a side give numbers but no winner.
+    A group is a text as in `select_runs` (names, a pattern, or conditions on settings) or a list of runs; `names` are
+    what to call the two (default: that text or list). Intervals are 95 % intervals of a stratified bootstrap over runs.
+    Fewer than 3 seeds on a side give numbers but no winner.
 
     >>> from rl_training import ExperimentManager
     >>> manager = ExperimentManager("runs")
@@ -114,7 +116,7 @@ def compare_runs(
     >>> compare_runs("gamma=0.9", "gamma=0.99").verdict
     'no winner: that takes at least 3 seeds in each group, and gamma=0.9 has 2 and gamma=0.99 has 2'
     """
-    names = _name(first), _name(second)
+    names = names or (_name(first), _name(second))
     if names[0] == names[1]:
         raise ConfigError(f"{names[0]}: a group cannot be compared with itself; name two groups")
     selected = [_select(each, output_dir) for each in (first, second)]

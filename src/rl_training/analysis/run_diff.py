@@ -113,7 +113,7 @@ def diff_runs(first: str | Path, second: str | Path, *, output_dir: str | Path =
     runs = [find_run(each, output_dir) for each in (first, second)]
     sessions = [read_run_info(run.path).get("sessions", []) for run in runs]
     evaluations = [read_evaluations(run.path) for run in runs]
-    differ_from, part_at, common = _curves(*evaluations)
+    differ_from, part_at, common = find_parting(*evaluations)
     return RunDiff(
         first=runs[0].shown,
         second=runs[1].shown,
@@ -127,9 +127,14 @@ def diff_runs(first: str | Path, second: str | Path, *, output_dir: str | Path =
 
 
 def _settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Difference, ...]:
-    names = [name for name in dict.fromkeys((*first, *second)) if name not in PLACE]
-    pairs = [Difference(name, first.get(name, ABSENT), second.get(name, ABSENT)) for name in names]
-    return tuple(each for each in pairs if each.first != each.second)
+    return tuple(Difference(name, *values) for name, values in differing_settings([first, second]).items())
+
+
+def differing_settings(every: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The settings that are not the same everywhere, with the value of each. Place and name of a run do not count."""
+    names = [name for name in dict.fromkeys(key for settings in every for key in settings) if name not in PLACE]
+    rows = {name: [settings.get(name, ABSENT) for settings in every] for name in names}
+    return {name: values for name, values in rows.items() if any(value != values[0] for value in values)}
 
 
 Values = dict[str, tuple[str, ...]]
@@ -164,7 +169,9 @@ def _machine(sessions: Sequence[Mapping[str, Any]]) -> Values:
     return {name: tuple(dict.fromkeys(values)) for name, values in fields.items() if values}
 
 
-def _curves(first: Sequence[Evaluation], second: Sequence[Evaluation]) -> tuple[Parting | None, Parting | None, int]:
+def find_parting(
+    first: Sequence[Evaluation], second: Sequence[Evaluation]
+) -> tuple[Parting | None, Parting | None, int]:
     """The first common evaluation that differs, the first at which the curves part, and the number of common ones."""
     others = {(each.env_steps, each.is_result): each for each in second}
     differ_from = part_at = None

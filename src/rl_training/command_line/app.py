@@ -22,6 +22,7 @@ from rl_training.command_line.check_env import check_env
 from rl_training.command_line.common import interrupts
 from rl_training.command_line.common.usage import UsageError, usage_lines
 from rl_training.command_line.compare import compare
+from rl_training.command_line.dashboard import dashboard
 from rl_training.command_line.diagnose import diagnose
 from rl_training.command_line.diff import diff
 from rl_training.command_line.doctor import doctor
@@ -61,6 +62,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "plot": plot,
     "compare": compare,
     "diff": diff,
+    "dashboard": dashboard,
     "tensorboard": tensorboard,
 }
 GROUPS = {"list": lists, "zoo": zoo}

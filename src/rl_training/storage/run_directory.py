@@ -42,6 +42,7 @@ __all__ = [
     "list_runs",
     "open_run_directory",
     "run_status",
+    "summarize_run",
     "why_unreadable",
 ]
 
@@ -282,7 +283,7 @@ def why_unreadable(path: Path) -> str:
 def list_runs(output_dir: str | Path) -> list[RunSummary]:
     """All runs in a directory, newest first. A run with an unreadable run.json has empty fields."""
     folder = Path(output_dir)
-    runs = [_summarize(path) for path in _entries(folder) if is_run_directory(path)]
+    runs = [summarize_run(path) for path in _entries(folder) if is_run_directory(path)]
     return sorted(runs, key=lambda run: (run.number, datetime.fromisoformat(run.created), run.name), reverse=True)
 
 
@@ -299,10 +300,11 @@ def _entries(folder: Path) -> list[Path]:
 
 def run_status(path: str | Path) -> str:
     """running, finished, interrupted or failed; a run whose process died is interrupted."""
-    return _summarize(Path(path)).status
+    return summarize_run(Path(path)).status
 
 
-def _summarize(path: Path) -> RunSummary:
+def summarize_run(path: Path) -> RunSummary:
+    """The row of one run in the list of runs."""
     info = read_run_info(path)
     status = info.get("status", "unknown")
     if status == "running" and not run_lock.is_locked(path):

@@ -59,13 +59,13 @@ def _acquire(path: Path, name: str, patience: float) -> int:
 
 
 def is_locked(run_dir: Path) -> bool:
-    """Whether a living process has locked the run."""
+    """Whether a living process has locked the run. Works on a disk that can only be read, too."""
     try:
-        descriptor = open_own_descriptor(run_dir / LOCK_FILE, os.O_RDWR)
+        descriptor = open_own_descriptor(run_dir / LOCK_FILE, _READING)
     except OSError:
         return False
     try:
-        if not _try_lock(descriptor):
+        if not _try_share(descriptor):
             return True
         _unlock(descriptor)
         return False
@@ -118,6 +118,8 @@ def _close_held() -> None:
 if sys.platform == "win32":
     import msvcrt
 
+    _READING = os.O_RDWR  # a file that is open for reading cannot be locked
+
     def _try_lock(descriptor: int) -> bool:
         os.lseek(descriptor, _WINDOWS_LOCK_OFFSET, os.SEEK_SET)
         try:
@@ -126,6 +128,8 @@ if sys.platform == "win32":
             return False
         return True
 
+    _try_share = _try_lock
+
     def _unlock(descriptor: int) -> None:
         os.lseek(descriptor, _WINDOWS_LOCK_OFFSET, os.SEEK_SET)
         msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
@@ -133,12 +137,18 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def _try_lock(descriptor: int) -> bool:
+    _READING = os.O_RDONLY
+
+    def _try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except OSError:
             return False
         return True
+
+    def _try_share(descriptor: int) -> bool:
+        """Several readers that look at once do not take each other for the writer."""
+        return _try_lock(descriptor, fcntl.LOCK_SH)
 
     def _unlock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -13,16 +13,25 @@ from rl_training.text import clean_text
 MOST_BYTES = 16 * 2**20  # per call, so that a huge file is read in parts
 LARGEST_NUMBER = 1e15
 MOST_FIELDS = 1000
+LATEST = 10  # lines that are read whatever they contain
 _REMEMBERED = 512  # bytes before the current place, which tell whether the file was cut and has grown again
 
 
 class MetricTail:
-    """Reads the lines that were added since the last call. It only ever opens the file for reading."""
+    """Reads the lines that were added since the last call. It only ever opens the file for reading.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Lines without the text `containing` are passed over, which is many times faster; the latest ones are read anyway.
+    """
+
+    def __init__(self, path: Path, containing: bytes = b"") -> None:
+        self.path, self._containing = path, containing
         self._place = 0
         self._before = b""
+
+    @property
+    def place(self) -> int:
+        """The byte after the last line that was read."""
+        return self._place
 
     def read(self) -> tuple[bool, list[Line]]:
         """Whether the stream was rewritten, and its new lines; after a rewrite, its lines from the start.
@@ -47,7 +56,10 @@ class MetricTail:
         if whole:
             self._place += len(whole)
             self._before = (self._before + whole)[-_REMEMBERED:]
-        return is_new, [line for raw in whole.splitlines() if (line := _parsed(raw)) is not None]
+        every = whole.splitlines()
+        if self._containing:
+            every = [raw for raw in every[:-LATEST] if self._containing in raw] + every[-LATEST:]
+        return is_new, [line for raw in every if (line := _parsed(raw)) is not None]
 
     def _is_rewritten(self, descriptor: int) -> bool:
         if not self._place:
