@@ -1,4 +1,4 @@
-"""The processes behind the `async` backend: a keeper, the nursery that it forks, and the workers that those fork.
+"""The processes behind the `async` backend, and behind actors: a keeper, the nursery that it forks, and the workers.
 
 The supervisor forks the keeper early, before anything large exists. The keeper forks the nursery, which forks one
 worker per env. So a worker or a nursery that is replaced in the middle of a run starts in milliseconds, needs nothing
@@ -24,9 +24,7 @@ import time
 from functools import partial
 
 from rl_training.envs.async_messages import HEADER, read_exactly
-from rl_training.envs.async_worker import work
-from rl_training.envs.env_types import EnvMaker
-from rl_training.envs.forker import Forker, ForkerClient, ForkerGone, fork, how_it_ended, never_return
+from rl_training.envs.forker import Forker, ForkerClient, ForkerGone, Work, fork, how_it_ended, never_return
 from rl_training.envs.process_tree import adopt_orphans, end_family, end_session, has_ended, kill, on_parents_death
 from rl_training.errors import EnvError
 
@@ -40,7 +38,7 @@ class NurseryLost(EnvError):
 
 
 class Worker:
-    """One env process: its id, its socket, the process that forked it and the keeper of that."""
+    """One worker process: its id, its socket, the process that forked it and the keeper of that."""
 
     def __init__(self, process: int, connection: socket.socket, nursery: ForkerClient, keeper: ForkerClient) -> None:
         self.process, self.connection, self.nursery, self.keeper = process, connection, nursery, keeper
@@ -57,14 +55,17 @@ class Worker:
 
 
 class Nursery:
-    """Starts and ends env processes, and replaces the process that forks them. `notes` has a line for each time."""
+    """Starts and ends worker processes, and replaces the process that forks them. `notes` has a line for each time.
 
-    def __init__(self, makers: list[EnvMaker]) -> None:
+    Worker i runs `work(socket, i)`. `kind` says in messages what the workers are.
+    """
+
+    def __init__(self, work: Work, kind: str = "env") -> None:
         self.notes: list[str] = []
-        self._makers = makers
+        self._work, self._kind = work, kind
         self._replaced_at: list[float] = []
         self._workers: list[Worker] = []
-        self._keeper = _start_keeper(makers)
+        self._keeper = _start_keeper(work)
         try:
             self._nursery = self._new_nursery()
         except BaseException:
@@ -79,7 +80,7 @@ class Nursery:
         return [self._keeper.process, self._nursery.process]
 
     def start(self, index: int) -> Worker:
-        """A new process for env `index`; replaces the nursery first if it is gone."""
+        """A new process for worker `index`; replaces the nursery first if it is gone."""
         while True:
             try:
                 worker = Worker(*self._nursery.start(index), self._nursery, self._keeper)
@@ -151,11 +152,14 @@ class Nursery:
         self._replaced_at = [then for then in self._replaced_at if now - then < WITHIN_SECONDS]
         if len(self._replaced_at) >= RESTARTS:
             raise NurseryLost(
-                f"the process that starts the env processes {reason}; it was already replaced {RESTARTS} times within "
-                f"{WITHIN_SECONDS / 60:.0f} minutes, which is the limit: look for what ends it, such as a memory limit"
+                f"the process that starts the {self._kind} processes {reason}; it was already replaced {RESTARTS} "
+                f"times within {WITHIN_SECONDS / 60:.0f} minutes, which is the limit: look for what ends it, such as a "
+                f"memory limit"
             )
         self._replaced_at.append(now)
-        self.notes.append(f"replaced the process that starts the env processes: it {reason}; new episodes start")
+        self.notes.append(
+            f"replaced the process that starts the {self._kind} processes: it {reason}; new episodes start"
+        )
         self._nursery.close()
         self._nursery = self._new_nursery()
 
@@ -169,11 +173,11 @@ class Nursery:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self._keeper.process, 0)
             self._keeper.close()
-            self._keeper = _start_keeper(self._makers)
+            self._keeper = _start_keeper(self._work)
             return ForkerClient(*self._keeper.start())
 
 
-def _start_keeper(makers: list[EnvMaker]) -> ForkerClient:
+def _start_keeper(work: Work) -> ForkerClient:
     if not hasattr(os, "fork"):
         raise OSError("this system cannot fork processes, use vector_backend 'sync'")
     ours, theirs = socket.socketpair()
@@ -181,18 +185,18 @@ def _start_keeper(makers: list[EnvMaker]) -> ForkerClient:
     process = fork()
     if process == 0:
         ours.close()
-        never_return(partial(_keep, theirs, makers, supervisor))
+        never_return(partial(_keep, theirs, work, supervisor))
     theirs.close()
     return ForkerClient(process, ours)
 
 
-def _keep(requests: socket.socket, makers: list[EnvMaker], supervisor: int) -> None:
+def _keep(requests: socket.socket, work: Work, supervisor: int) -> None:
     os.setsid()
     adopt_orphans()
     on_parents_death(signal.SIGCONT)
-    Forker(requests, partial(_nurse, makers), supervisor, grace=ENV_SECONDS).serve()
+    Forker(requests, partial(_nurse, work), supervisor, grace=ENV_SECONDS).serve()
 
 
-def _nurse(makers: list[EnvMaker], requests: socket.socket, index: int) -> None:
+def _nurse(work: Work, requests: socket.socket, index: int) -> None:
     adopt_orphans()
-    Forker(requests, partial(work, makers)).serve()
+    Forker(requests, work).serve()

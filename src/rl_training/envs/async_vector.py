@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from gymnasium.vector.utils import batch_space
 
 from rl_training.envs.async_messages import pack, received_messages, unpack
 from rl_training.envs.async_nursery import Nursery, NurseryLost, Worker
+from rl_training.envs.async_worker import work
 from rl_training.envs.env_closer import note_failed_close
 from rl_training.envs.env_types import EnvMaker
 from rl_training.envs.failures import LAST_INFOS, RESTARTED, ActionHistory, EnvFailed, EnvFailure
@@ -62,7 +64,7 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
         self._history = ActionHistory(self.num_envs)
         self._block: SharedBlock | None = None
         self._owner = os.getpid()
-        self._nursery = Nursery(list(makers))
+        self._nursery = Nursery(partial(work, list(makers)))
         self.notes = self._nursery.notes
         self._workers: list[Worker | None] = [None] * self.num_envs
         try:

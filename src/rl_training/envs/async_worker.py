@@ -23,13 +23,8 @@ from rl_training.text import describe_error
 
 def work(makers: list[EnvMaker], connection: socket.socket, index: int) -> None:
     """Make env `index`, then answer commands until the socket closes."""
-    nursery = os.getppid()
-    on_parents_death(signal.SIGKILL)
-    if os.getppid() != nursery:
+    if not settle_in():
         return
-    os.setpgid(0, 0)  # programs that the env starts are in this group, by which they are found and ended
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.set_num_threads(1)  # a fork does not copy the thread pool, and an env that uses it would wait forever
     try:
         env = makers[index]()
         spaces = (env.observation_space, env.action_space, dict(env.metadata or {}), env.render_mode)
@@ -37,7 +32,7 @@ def work(makers: list[EnvMaker], connection: socket.socket, index: int) -> None:
     except BaseException as error:
         raise_interrupts(error)
         with contextlib.suppress(ConnectionError):
-            connection.sendall(_refusal(error))
+            connection.sendall(refusal(error))
         return
     with contextlib.suppress(ConnectionError):  # the supervisor is gone; what the env raises never gets here
         connection.sendall(greeting)
@@ -50,6 +45,18 @@ def work(makers: list[EnvMaker], connection: socket.socket, index: int) -> None:
             connection.sendall(pack(b"n", reason_of(error)))
 
 
+def settle_in() -> bool:
+    """What a worker process does first; False if the process that forked it is gone already."""
+    nursery = os.getppid()
+    on_parents_death(signal.SIGKILL)
+    if os.getppid() != nursery:
+        return False
+    os.setpgid(0, 0)  # programs that the env starts are in this group, by which they are found and ended
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)  # a fork does not copy the thread pool, and an env that uses it would wait forever
+    return True
+
+
 def _serve(connection: socket.socket, env: Any, index: int) -> None:
     runner, block = EnvRunner(env), None
     while True:
@@ -57,7 +64,7 @@ def _serve(connection: socket.socket, env: Any, index: int) -> None:
         if not header:
             return
         kind, length = HEADER.unpack(header)
-        content = unpack(_read(connection, length))
+        content = unpack(read_body(connection, length))
         if kind == b"m":
             block = SharedBlock(env.observation_space, env.action_space, content, descriptors[0])
             os.close(descriptors[0])
@@ -87,7 +94,7 @@ def _step(runner: EnvRunner, block: SharedBlock, index: int) -> bytes:
     return pack(b"k", rest if info or final is not None else None)
 
 
-def _refusal(error: BaseException) -> bytes:
+def refusal(error: BaseException) -> bytes:
     """The error itself if it can be pickled, so that the message is the same as without a process."""
     try:
         message = pack(b"x", error)
@@ -97,7 +104,7 @@ def _refusal(error: BaseException) -> bytes:
     return message
 
 
-def _read(connection: socket.socket, length: int) -> bytearray:
+def read_body(connection: socket.socket, length: int) -> bytearray:
     body = bytearray(length)
     view = memoryview(body)
     while view:

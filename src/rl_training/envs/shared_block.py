@@ -27,7 +27,7 @@ class SharedBlock:
         self._size = 0
         observations, actions = self._place(observation_space), self._place(action_space)
         rewards = self._place(gym.spaces.Box(-np.inf, np.inf, (), np.float64))
-        self.descriptor = _new_descriptor() if descriptor is None else descriptor
+        self.descriptor = new_descriptor() if descriptor is None else descriptor
         if descriptor is None:
             os.ftruncate(self.descriptor, self._size)
         self._memory = mmap.mmap(self.descriptor, self._size)
@@ -82,7 +82,7 @@ def _copied(views: Any) -> Any:
     return tuple(_copied(inner) for inner in views) if isinstance(views, list) else views.copy()
 
 
-def _new_descriptor() -> int:
+def new_descriptor() -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create("rl_training")
     with tempfile.TemporaryFile() as file:

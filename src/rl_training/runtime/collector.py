@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -17,7 +18,7 @@ from gymnasium.vector import VectorEnv
 
 from rl_training.algorithms.common.exploration import allowed_rows, random_actions
 from rl_training.algorithms.common.learner import Action, Learner
-from rl_training.algorithms.common.streams import Streams
+from rl_training.algorithms.common.streams import Streams, derived_seed
 from rl_training.data.rollout import Rollout
 from rl_training.envs.factory import autoreset_mode
 from rl_training.envs.failures import RESTARTED, EnvFailed, EnvFailure, reason_of, trace_of
@@ -33,6 +34,18 @@ class RolloutDropped(Exception):
     """The run was asked to stop and the rollout would take too long. Nothing has been learned from it."""
 
 
+@dataclass(frozen=True)
+class Share:
+    """The envs of a run that one collector steps: all of them, or those of one of its actors."""
+
+    first_env: int = 0  # the number in the run of the collector's env 0
+    actors: int = 1  # collectors of the same size that the run has
+    seed: int | None = None  # of the run; None if the streams of the collector are those of the run
+
+
+EVERYTHING = Share()
+
+
 class Collector:
     """Steps N envs with a learner's actions and keeps track of where each env is."""
 
@@ -44,8 +57,10 @@ class Collector:
         streams: Streams,
         overdue: Callable[[], bool] = lambda: False,
         log_info: Sequence[str] = (),
+        share: Share = EVERYTHING,
     ):
         self.envs, self.spaces, self.learner, self.streams = envs, spaces, learner, streams
+        self._share = share
         self.num_envs: int = envs.num_envs
         self._boundaries = boundaries_for(autoreset_mode(envs), envs, spaces)
         self._float_observations = spaces.observation_dtype != np.uint8
@@ -57,9 +72,14 @@ class Collector:
         self._writer = RolloutWriter()
         self.reset(0)
 
-    def reset(self, at_env_step: int) -> None:
-        """Start a new episode in every env, with seeds that depend only on the run's seed and `at_env_step`."""
-        self._seed = self.streams.seed_for("envs", at_env_step)
+    def reset(self, at_env_step: int, attempt: int = 0) -> None:
+        """Start a new episode in every env, with seeds that depend only on the run's seed and `at_env_step`.
+
+        Env i of the run has the same seed whichever collector steps it. A later `attempt` has other seeds.
+        """
+        run_seed = self.streams.seed if self._share.seed is None else self._share.seed
+        path = (at_env_step, attempt) if attempt else (at_env_step,)
+        self._seed = derived_seed(run_seed, "envs", *path) + self._share.first_env
         self.reset_at, self._vector_steps, self._broken_rows = at_env_step, 0, 0
         self._boundaries.reset()
         try:
@@ -151,7 +171,7 @@ class Collector:
     def env_step(self) -> int:
         """Environment steps of the run so far, counted as they are made."""
         skipped_rows = self._boundaries.skipped_rows + self._broken_rows
-        return self.reset_at + self._vector_steps * self.num_envs - skipped_rows
+        return self.reset_at + (self._vector_steps * self.num_envs - skipped_rows) * self._share.actors
 
     @property
     def longest_running(self) -> int:
@@ -164,11 +184,21 @@ class Collector:
         failures: list[EnvFailure] = getattr(self.envs.unwrapped, "failures", [])
         return failures
 
+    def located(self, failure: EnvFailure) -> EnvFailure:
+        """A failure with the number that its env has in the run, and the env step of the run."""
+        env = None if failure.env_index is None else failure.env_index + self._share.first_env
+        env_step = self.reset_at + failure.steps_before * self._share.actors
+        return replace(failure, env_index=env, env_step=env_step)
+
     @property
     def notes(self) -> list[str]:
         """What else happened to the processes of the envs, one line each. This list grows too."""
         notes: list[str] = getattr(self.envs.unwrapped, "notes", [])
         return notes
+
+    @property
+    def nursery_restarts(self) -> int:
+        return len(self.notes)
 
     def _last_numbers(self, infos: dict[str, Any], env: int) -> Mapping[str, float]:
         """The numbers of the episode that ended in this step in `env`."""
@@ -213,6 +243,7 @@ class Collector:
         """
         if isinstance(error, RLTrainingError):
             if isinstance(error, EnvFailed):
+                error.failure = self.located(error.failure)
                 error.locate(self.env_step)
             raise error
         last_action = None if actions is None else np.asarray(actions).tolist()
@@ -239,7 +270,7 @@ class Collector:
         bad_envs = np.flatnonzero(~np.isfinite(values.reshape(self.num_envs, -1)).all(1))
         if not len(bad_envs):
             return
-        env = int(bad_envs[0])
+        env = int(bad_envs[0]) + self._share.first_env
         from_policy = name == "an action"
         verb, remedy = ("was given", "lower the learning rate") if from_policy else ("returned", "fix the env")
         raise NumericalError(

@@ -56,8 +56,8 @@ class CrashReports:
         if self._survived:
             timeouts = sum(failure.timed_out for failure in self._survived)
             counts = {"env_restarts": len(self._survived), "env_timeouts": timeouts}
-        if self.loop.collector.notes:
-            counts["nursery_restarts"] = len(self.loop.collector.notes)
+        if self.loop.collector.nursery_restarts:
+            counts["nursery_restarts"] = self.loop.collector.nursery_restarts
         return counts
 
     def keep(self, error: BaseException) -> None:
@@ -77,7 +77,7 @@ class CrashReports:
         written = []
         for failure in self._survived[self._reported :]:
             self._reported += 1
-            failure = dataclasses.replace(failure, env_step=self.loop.collector.reset_at + failure.steps_before)
+            failure = self.loop.collector.located(failure)
             written.append((failure, self._write_failure(failure)))
         return written
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, cast, get_args
 
@@ -16,7 +16,7 @@ from rl_training.algorithms.common.compile.compiled_step import CompiledStep
 from rl_training.algorithms.common.counters import Clock
 from rl_training.algorithms.common.dead_units import dead_units
 from rl_training.algorithms.common.metrics import Metrics
-from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.optimizer import Optimizer, vectors_of
 from rl_training.algorithms.common.rewards import ReturnNormalizer
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
@@ -139,6 +139,21 @@ class Learner(ABC, Generic[Config]):
         if self.reward_clip is not None:
             rewards = np.clip(rewards, -self.reward_clip, self.reward_clip)
         return rewards
+
+    # What an actor in another process needs.
+
+    def acting_tensors(self) -> list[Tensor]:
+        """The tensors that `act` reads, in as few pieces as possible: the weights and statistics of the model."""
+        return [*vectors_of(self.model.parameters()), *self.model.buffers()]
+
+    def acting_state(self) -> list[np.ndarray]:
+        """The values of `acting_tensors` as they are now. On the CPU they are views, which follow the learner."""
+        return [tensor.detach().cpu().numpy() for tensor in self.acting_tensors()]
+
+    def adopt(self, state: Sequence[np.ndarray]) -> None:
+        """Act from here on like the learner that `acting_state` came from. Tensors are filled, never replaced."""
+        for tensor, array in zip(self.acting_tensors(), state, strict=True):
+            tensor.copy_(torch.from_numpy(array))
 
     # What an algorithm is built from.
 

@@ -42,6 +42,27 @@ def _common_vector(parameters: Sequence[nn.Parameter]) -> Tensor | None:
     return vector_on(parameters[0].detach(), int(start), int(expected - start))
 
 
+def vectors_of(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
+    """The same storage as `parameters` in as few vectors as possible: neighbors are one vector."""
+    vectors: list[Tensor] = []
+    ends: list[tuple[int, int]] = []  # of each vector: its storage, and where it ends in it
+    for parameter in parameters:
+        place = (parameter.untyped_storage().data_ptr(), int(parameter.storage_offset()))
+        if not parameter.is_contiguous():
+            vectors.append(parameter.detach())
+            ends.append((-1, -1))
+            continue
+        end = (place[0], place[1] + parameter.numel())
+        if ends and ends[-1] == place:
+            size = vectors[-1].numel() + parameter.numel()
+            vectors[-1] = vector_on(vectors[-1], int(vectors[-1].storage_offset()), size)
+            ends[-1] = end
+        else:
+            vectors.append(vector_on(parameter.detach(), place[1], parameter.numel()))
+            ends.append(end)
+    return vectors
+
+
 def vector_on(tensor: Tensor, start: int, size: int) -> Tensor:
     """`size` entries of the storage of `tensor`. It is not a view, so autograd does not track its changes."""
     vector = torch.empty(0, dtype=tensor.dtype, device=tensor.device)

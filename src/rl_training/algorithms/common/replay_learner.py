@@ -126,6 +126,10 @@ class ActorCriticLearner(ReplayLearner[ActorConfig], Generic[ActorConfig, Model]
         model.q_values(obs, actions)
         model.actor(obs)
 
+    def acting_tensors(self) -> list[Tensor]:
+        """The actor alone: no action depends on a critic."""
+        return [self.actor_optimizer.vector, *self.model.buffers()]
+
     @abstractmethod
     def make_model(self) -> Model:
         """The algorithm's networks, for `self.spaces` and `self.model_config`."""

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+ALL_ENVS = slice(None)
+
 
 class ReturnNormalizer:
     """Divides rewards by the running standard deviation of the discounted return, so that values stay near 1.
@@ -19,13 +21,20 @@ class ReturnNormalizer:
         self.running = np.zeros(num_envs)
         self.count, self.mean, self.variance = 0.0, 0.0, 1.0
 
-    def __call__(self, rewards: np.ndarray, episode_starts: np.ndarray, valid: np.ndarray) -> np.ndarray:
-        """Take the rewards [T, N] of a rollout into the statistics, and return them normalized."""
+    def __call__(
+        self, rewards: np.ndarray, episode_starts: np.ndarray, valid: np.ndarray, envs: slice = ALL_ENVS
+    ) -> np.ndarray:
+        """Take the rewards [T, N] of a rollout into the statistics, and return them normalized.
+
+        `envs` are the N envs of the rollout if it does not have all of them.
+        """
         returns = np.empty(rewards.shape)
+        running = self.running[envs]
         for t in range(len(rewards)):
             # By starts, not by ends: an episode that a checkpoint cut has no end, but the next one has a start.
-            self.running = self.running * self.gamma * ~episode_starts[t] + rewards[t]
-            returns[t] = self.running
+            running = running * self.gamma * ~episode_starts[t] + rewards[t]
+            returns[t] = running
+        self.running[envs] = running
         self._merge(returns[valid])
         scale = 1.0 / np.sqrt(self.variance + 1e-8)
         return np.clip(rewards * np.float32(scale), -10.0, 10.0).astype(np.float32)
