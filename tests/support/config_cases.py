@@ -113,6 +113,7 @@ OUT_OF_RANGE: dict[str, list[float]] = {
     "auxiliary_learning_rate": [-1e-9],
     "clone_coef": [-0.1],
     "num_atoms": [1],
+    "max_lag": [0],
     "memory_size": [0],
     "memory_layers": [0],
     "sequence_length": [0],

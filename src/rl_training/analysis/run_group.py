@@ -22,9 +22,9 @@ from rl_training.text import clean_text
 # Where a run is and how it is reported. They are not part of an experiment.
 PLACE = ("run_name", "output_dir")
 REPORTS = ("log_every", "log_info", "record_every", "keep_checkpoints", "tensorboard", "wandb_project", "env_timeout")
-MACHINE = ("threads", "device", "compile", "vector_backend")
+MACHINE = ("threads", "device", "compile", "vector_backend", "runtime.backend", "runtime.actor_timeout")
 NOT_THE_EXPERIMENT = frozenset(("seed", *PLACE, *REPORTS, *MACHINE))
-SECTIONS = ("env_kwargs", "eval_env_kwargs", "model", "algo_kwargs")
+SECTIONS = ("env_kwargs", "eval_env_kwargs", "runtime", "model", "algo_kwargs")
 LONGEST_VALUE = 60
 MOST_IN_LABEL = 4
 # In a label, what learns comes before how long it may learn and how it is judged.
@@ -86,6 +86,7 @@ class RunGroup:
 def flat_settings(config: TrainConfig) -> Settings:
     """The settings of a config by dotted key: `algo_kwargs.gamma`. A schedule is one value."""
     found: Settings = {}
+    config = config.model_copy(update={"runtime": config.runtime.resolved(config.algo)})  # older runs do not store it
     for name, value in config.model_dump(mode="json").items():
         if name in SECTIONS and isinstance(value, dict):
             found |= {f"{name}.{clean_text(key, 60)}": item for key, item in value.items()}

@@ -10,6 +10,7 @@ import numpy as np
 
 from rl_training.config.base import ReplayConfig
 from rl_training.config.train_config import TrainConfig
+from rl_training.runtime.collector import Collector
 from rl_training.runtime.loops import Loop, OnPolicyLoop, ReplayLoop
 from rl_training.runtime.rollout_writer import RolloutWriter
 from rl_training.runtime.steps import Step
@@ -69,6 +70,7 @@ def measure(loop: Loop, seconds: float, learning_starts: int = 0, clock: Clock =
 
 def _measure_on_policy(loop: OnPolicyLoop, seconds: float, clock: Clock) -> Speed:
     collector = loop.collector
+    assert isinstance(collector, Collector)  # the probe of a run starts no actors
     collector.step()  # the first step is slower than the others
     collector.seconds_env = collector.seconds_acting = 0.0
     steps: list[Step] = []

@@ -50,12 +50,22 @@ def train(
         int | None,
         typer.Option("--total-timesteps", help="Total environment steps of the run.", show_default=False),
     ] = None,
+    actors: Annotated[
+        int | None,
+        typer.Option(
+            "--actors",
+            min=1,
+            max=1024,
+            help="Step the environments in this many processes. Same as --set runtime.actors=N.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Train an agent in a new run directory."""
     source = _source(config, config_option, env)
-    changes = {"seed": seed, "output_dir": output_dir, "total_timesteps": total_timesteps}
+    changes = {"seed": seed, "output_dir": output_dir, "total_timesteps": total_timesteps, "runtime.actors": actors}
     configs = _load_configs(source, overrides or [], changes, seeds)
     if jobs > 1 and seeds is None:
         raise ConfigError("--jobs: trains seeds side by side, pass --seeds such as 0,1,2")

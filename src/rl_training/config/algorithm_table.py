@@ -26,6 +26,7 @@ ENTRY_POINT_GROUP = "rl_training.algorithms"
 
 LoopKind = Literal["on-policy", "replay"]
 ActionKind = Literal["discrete", "multi_discrete", "multi_binary", "box"]
+Mode = Literal["lockstep", "pipelined", "async"]
 
 SPACE_NAMES: dict[ActionKind, str] = {
     "discrete": "Discrete",
@@ -36,6 +37,9 @@ SPACE_NAMES: dict[ActionKind, str] = {
 DISCRETE: tuple[ActionKind, ...] = ("discrete",)
 CONTINUOUS: tuple[ActionKind, ...] = ("box",)
 EVERY_ACTION: tuple[ActionKind, ...] = tuple(SPACE_NAMES)
+# How actors may take turns with the learner. Only an algorithm that corrects for stale rollouts has more than lockstep.
+LOCKSTEP: tuple[Mode, ...] = ("lockstep",)
+EVERY_MODE: tuple[Mode, ...] = ("lockstep", "pipelined", "async")
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class Algorithm:
     room: str = "algorithms"
     config: str | type[Any] = ""
     learner: str | type[Any] = ""
+    modes: tuple[Mode, ...] = LOCKSTEP
 
     def __post_init__(self) -> None:
         derived = {
@@ -76,9 +81,10 @@ class Algorithm:
 _ROWS = (
     Algorithm("ppo", "Proximal policy optimization", "arXiv:1707.06347", "on-policy", EVERY_ACTION),
     Algorithm("a2c", "Advantage actor-critic", "arXiv:1602.01783", "on-policy", EVERY_ACTION),
-    Algorithm("impala", "Importance-weighted actor-learner (V-trace)", "arXiv:1802.01561", "on-policy", EVERY_ACTION),
+    Algorithm("impala", "Importance-weighted actor-learner (V-trace)", "arXiv:1802.01561", "on-policy", EVERY_ACTION,
+              modes=EVERY_MODE),
     Algorithm("appo", "Asynchronous proximal policy optimization (V-trace)", "arXiv:2006.11751", "on-policy",
-              EVERY_ACTION),
+              EVERY_ACTION, modes=EVERY_MODE),
     Algorithm("trpo", "Trust region policy optimization", "arXiv:1502.05477", "on-policy", EVERY_ACTION),
     Algorithm("ppg", "Phasic policy gradient", "arXiv:2009.04416", "on-policy", EVERY_ACTION),
     Algorithm("recurrent_ppo", "Proximal policy optimization with memory", "arXiv:1707.06347", "on-policy",

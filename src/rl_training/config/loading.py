@@ -25,7 +25,7 @@ from rl_training.text import clean_text
 
 SUFFIXES = (".yaml", ".yml")
 # An override adds keys to these mappings. It replaces any other value completely, schedules included.
-SECTIONS = ("model", "algo_kwargs", "env_kwargs", "eval_env_kwargs")
+SECTIONS = ("runtime", "model", "algo_kwargs", "env_kwargs", "eval_env_kwargs")
 LONGEST_PATH = 200
 
 

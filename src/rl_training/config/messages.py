@@ -100,9 +100,9 @@ def sections(root: type[BaseModel], algo: Any) -> dict[str, type[BaseModel]]:
     if isinstance(algo, str):
         with suppress(ConfigError):
             algorithm = get_config_class(algo)
-    model = root.model_fields["model"].annotation
-    assert isinstance(model, type)
-    return {"": root, "model": model, "model.critic": CriticConfig, "algo_kwargs": algorithm}
+    model, runtime = (root.model_fields[name].annotation for name in ("model", "runtime"))
+    assert isinstance(model, type) and isinstance(runtime, type)
+    return {"": root, "runtime": runtime, "model": model, "model.critic": CriticConfig, "algo_kwargs": algorithm}
 
 
 def config_rows(root: type[BaseModel], algo: str) -> list[ConfigRow]:

@@ -26,6 +26,7 @@ from rl_training.config.hook_settings import MOST_CALLBACKS, MOST_INFO_NAMES, ch
 from rl_training.config.messages import as_config_error
 from rl_training.config.model_config import ModelConfig as ModelConfig
 from rl_training.config.pixels import pixel_options
+from rl_training.config.runtime_settings import RuntimeConfig
 from rl_training.errors import ConfigError
 
 MOST_ENV_PROCESSES = 1024
@@ -123,6 +124,9 @@ class TrainConfig(StrictModel):
     wandb_project: str | None = Field(
         None, min_length=1, description="Weights & Biases project that the run also logs to; null disables it."
     )
+    runtime: RuntimeConfig = Field(
+        default_factory=RuntimeConfig, description="Who steps the environments: the learner's process, or actors."
+    )
     model: ModelConfig = Field(default_factory=ModelConfig, description="Settings of the networks.")
     # Dump the fields of the subclass, not only those of the annotated base class.
     algo_kwargs: SerializeAsAny[AlgorithmConfig] = Field(
@@ -166,6 +170,7 @@ class TrainConfig(StrictModel):
         if config.defaults == "fixed":  # otherwise the other values are not known yet
             config.algo_kwargs.check(config)
             config.model.check(config.algo_kwargs.separate_critic, config.algo)
+            config.runtime.check(config)
         return config
 
     @model_serializer(mode="wrap")
@@ -175,7 +180,7 @@ class TrainConfig(StrictModel):
         if self.defaults == "fixed":
             return {name: value for name, value in dumped.items() if name != "defaults"}
         given = {name: value for name, value in dumped.items() if name in self.model_fields_set}
-        for section in ("model", "algo_kwargs"):
+        for section in ("runtime", "model", "algo_kwargs"):
             if section in given:
                 names = getattr(self, section).model_fields_set
                 given[section] = {name: value for name, value in given[section].items() if name in names}

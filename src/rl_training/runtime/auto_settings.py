@@ -11,14 +11,13 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
-from gymnasium.vector import VectorEnv
 from threadpoolctl import threadpool_limits
 
 from rl_training.algorithms.common.compile.compiled_step import can_compile
 from rl_training.algorithms.common.learner import resolve_device
 from rl_training.config.base import OnPolicyConfig, ReplayConfig
 from rl_training.config.train_config import TrainConfig
-from rl_training.envs.factory import backend_of
+from rl_training.envs.env_types import BackendName
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
 
@@ -38,11 +37,11 @@ STEPS_PER_ENV = 5_000  # at least, so that with many environments episodes still
 
 
 def resolve_auto(
-    config: TrainConfig, spaces: Spaces, envs: VectorEnv | None = None, *, num_envs: int | None = None
+    config: TrainConfig, spaces: Spaces, made: BackendName | None = None, *, num_envs: int | None = None
 ) -> TrainConfig:
     """Replace every `auto` with its value here.
 
-    `envs` is the vector environment that was built for the run. Without it (the caller passed a vector environment)
+    `made` is the vector backend that was made for the run. Without it (the caller passed a vector environment)
     `vector_backend` stays as it is. The values are valid by construction, so the config is not validated again.
     """
     device = str(resolve_device(config.device))
@@ -54,8 +53,8 @@ def resolve_auto(
     }
     if config.stops_by_evaluation and not config.eval_every:
         settings["eval_every"] = max(1, config.total_timesteps // EVALUATIONS_TO_STOP)
-    if envs is not None and config.vector_backend == "auto":
-        settings["vector_backend"] = backend_of(envs)
+    if made is not None and config.vector_backend == "auto":
+        settings["vector_backend"] = made
     return config.model_copy(update=settings)
 
 
@@ -73,6 +72,8 @@ def resolve_threads(config: TrainConfig, observation_shape: tuple[int, ...] = ()
     if not wide and len(observation_shape) < 3:
         return 1
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+    if config.runtime.resolved(config.algo).backend == "process":
+        available -= config.runtime.actors  # each of them needs a core of its own
     # Torch's current number is the limit that the user set (OMP_NUM_THREADS). More threads than that on a shared
     # machine wait for each other, and training becomes many times slower.
     return max(1, min(MOST_THREADS, available, torch.get_num_threads()))

@@ -222,9 +222,10 @@ class Collector:
             return
         over = np.zeros(len(stuck), bool) if terminated is None else np.asarray(terminated, bool)[stuck]
         if not over.all():
+            env = stuck[~over][0] + self._share.first_env
             raise EnvError(
-                f"env {stuck[~over][0]} allows no action (its action mask is all false), after env step "
-                f"{self.env_step}: allow one, or terminate the episode in that state"
+                f"env {env} allows no action (its action mask is all false), after env step {self.env_step}: allow "
+                "one, or terminate the episode in that state"
             )
         obs[stuck, -self.spaces.mask_size :] = 1.0  # the value of such a state would be NaN, and 0 * NaN is NaN
 

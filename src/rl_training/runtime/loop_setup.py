@@ -10,10 +10,12 @@ from gymnasium.vector import VectorEnv
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import EnvMaker, EnvSource
+from rl_training.envs.factory import backend_of
 from rl_training.envs.spaces import Spaces
 from rl_training.runtime.agent import no_larger_than
 from rl_training.runtime.auto_settings import resolve_auto
 from rl_training.runtime.callback_list import check_hook_settings
+from rl_training.runtime.fleet.fleet_setup import build_fleet_loop, open_fleet
 from rl_training.runtime.loops import Loop
 from rl_training.runtime.resolved_defaults import resolve_defaults
 from rl_training.runtime.run_envs import check_budget, check_eval_env, require_stored_spaces, spaces_of, training_envs
@@ -32,22 +34,57 @@ def open_loop(
 ) -> Iterator[Loop]:
     """The loop of a run on its environments, at step 0. Everything that can be refused is refused here."""
     config = resolve_defaults(config, env)
+    config = config.model_copy(update={"runtime": config.runtime.resolved(config.algo)})
     if checkpoint is None:
         check_budget(config, env)
+    if config.runtime.uses_fleet:
+        with _fleet_loop(config, env, eval_env, signals, checkpoint) as loop:
+            yield loop
+        return
     with training_envs(config, env) as envs:
         spaces = spaces_of(envs, config)
-        if checkpoint is None:
-            get_spec(config.algo).check_spaces(spaces, config.env_id)
-        else:
-            require_stored_spaces(spaces, config.env_id, checkpoint)
-        if eval_env is None:
-            check_eval_env(config, env, spaces)
-        check_hook_settings(config, env, eval_env)
-        config = resolve_auto(config, spaces, None if envs is env else envs, num_envs=envs.num_envs)
+        _check_run(config, env, eval_env, spaces, checkpoint)
+        made = None if envs is env else backend_of(envs)
+        config = resolve_auto(config, spaces, made, num_envs=envs.num_envs)
         with contextlib.nullcontext() if checkpoint is None else no_larger_than(checkpoint):
             # A rollout that takes too long after a stop signal is dropped.
             loop = build_loop(config, envs, spaces, signals.overdue)
         yield loop
+
+
+@contextlib.contextmanager
+def _fleet_loop(
+    config: TrainConfig,
+    env: EnvSource | None,
+    eval_env: str | EnvMaker | None,
+    signals: StopSignals,
+    checkpoint: Checkpoint | None,
+) -> Iterator[Loop]:
+    """`open_loop` for a run whose environments are stepped by actors."""
+    with open_fleet(config, env) as fleet:
+        greeting = fleet.start()
+        spaces = greeting.spaces
+        _check_run(config, env, eval_env, spaces, checkpoint)
+        config = resolve_auto(config, spaces, greeting.vector_backend)
+        with contextlib.nullcontext() if checkpoint is None else no_larger_than(checkpoint):
+            loop = build_fleet_loop(config, fleet, spaces, signals.overdue)
+        yield loop
+
+
+def _check_run(
+    config: TrainConfig,
+    env: EnvSource | None,
+    eval_env: str | EnvMaker | None,
+    spaces: Spaces,
+    checkpoint: Checkpoint | None,
+) -> None:
+    if checkpoint is None:
+        get_spec(config.algo).check_spaces(spaces, config.env_id)
+    else:
+        require_stored_spaces(spaces, config.env_id, checkpoint)
+    if eval_env is None:
+        check_eval_env(config, env, spaces)
+    check_hook_settings(config, env, eval_env)
 
 
 def build_loop(

@@ -28,6 +28,7 @@ from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces
 from rl_training.runtime.collector import Collector, RolloutDropped
 from rl_training.runtime.divergence import check_update
+from rl_training.runtime.fleet.actor_collector import ActorCollector
 from rl_training.runtime.steps import Episode
 
 
@@ -44,11 +45,12 @@ class Progress:
 class Loop(ABC):
     """Collect, learn, yield, until `total_timesteps` env steps are done."""
 
+    is_exact: ClassVar[bool] = True  # whether a run that is resumed from a scheduled checkpoint continues bit for bit
     remainder: ClassVar[str]  # what the steps are that the budget has left after the last round
 
     def __init__(
         self,
-        envs: VectorEnv,
+        envs: VectorEnv | ActorCollector,
         spaces: Spaces,
         learner: Learner,
         config: TrainConfig,
@@ -56,7 +58,11 @@ class Loop(ABC):
         overdue: Callable[[], bool] = lambda: False,
     ):
         self.learner, self.config, self.streams = learner, config, streams
-        self.collector = Collector(envs, spaces, learner, streams, overdue, config.log_info)
+        self.collector: Collector | ActorCollector
+        if isinstance(envs, ActorCollector):
+            self.collector = envs
+        else:
+            self.collector = Collector(envs, spaces, learner, streams, overdue, config.log_info)
         self.clock = learner.clock
         self.dropped = False
         self.seconds_learning = 0.0
@@ -111,6 +117,8 @@ class Loop(ABC):
         if self._rewards_seen:
             line["reward_clipped"] = self._rewards_clipped / self._rewards_seen
         self._rewards_seen, self._rewards_clipped = 0, 0
+        if isinstance(self.collector, ActorCollector):
+            line |= self.collector.figures()
         return line
 
     def shape_rewards(self, rewards: np.ndarray) -> np.ndarray:
@@ -122,17 +130,22 @@ class Loop(ABC):
         return shaped
 
     def state_dict(self) -> dict[str, Any]:
-        return {
+        state: dict[str, Any] = {
             "env_steps": self.env_steps,
             "reward_max": self.reward_max,
             "longest_episode": self.longest_episode,
         }
+        if isinstance(self.collector, ActorCollector):
+            state["fleet"] = self.collector.state_dict()
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.clock.env_steps = int(state["env_steps"])
         # Older checkpoints have neither.
         self.reward_max = float(state.get("reward_max", 0.0))
         self.longest_episode = int(state.get("longest_episode", 0))
+        if isinstance(self.collector, ActorCollector) and "fleet" in state:  # one actor continues a run without any
+            self.collector.load_state_dict(state["fleet"])
 
 
 class OnPolicyLoop(Loop):
@@ -144,7 +157,9 @@ class OnPolicyLoop(Loop):
 
     remainder = "less than a quarter of a rollout (num_steps * num_envs), too few for an update"
 
-    def __init__(self, envs: VectorEnv, spaces: Spaces, learner: Learner, config: TrainConfig, *parts: Any):
+    def __init__(
+        self, envs: VectorEnv | ActorCollector, spaces: Spaces, learner: Learner, config: TrainConfig, *parts: Any
+    ):
         super().__init__(envs, spaces, learner, config, *parts)
         assert isinstance(config.algo_kwargs, OnPolicyConfig)
         self.num_steps = config.algo_kwargs.num_steps
@@ -152,38 +167,46 @@ class OnPolicyLoop(Loop):
         rows = min(self.num_steps * envs.num_envs * kept, config.total_timesteps)
         check_rollout_fits(rows * spaces.row_bytes, rows)
 
-    def _next_num_steps(self) -> int:
-        """Steps per env of the next rollout; 0 if the budget is used up."""
-        remaining = (self.config.total_timesteps - self.env_steps) // self.collector.num_envs
+    def _next_num_steps(self, env_steps: int) -> int:
+        """Steps per env of the rollout after `env_steps` env steps; 0 if the budget is used up."""
+        remaining = (self.config.total_timesteps - env_steps) // self.collector.num_envs
         num_steps = min(self.num_steps, remaining)
-        return 0 if num_steps < max(1, self.num_steps / 4) and (self.env_steps > 0 or num_steps == 0) else num_steps
+        return 0 if num_steps < max(1, self.num_steps / 4) and (env_steps > 0 or num_steps == 0) else num_steps
 
     @property
     def is_over(self) -> bool:
-        return self._next_num_steps() == 0
+        return self._next_num_steps(self.env_steps) == 0
 
     def round(self) -> Progress | None:
-        num_steps = self._next_num_steps()
+        num_steps = self._next_num_steps(self.env_steps)
         if num_steps == 0:
             return None
-        rollout, episodes = self.collector.collect(num_steps)
+        return self.use(*self.collector.collect(num_steps))
+
+    def use(self, rollout: Rollout, episodes: list[Episode], made: int | None = None) -> Progress:
+        """Learn from a rollout. `made` are its env steps if some of them are not to be learned."""
+        made = int(np.count_nonzero(rollout.valid)) if made is None else made
         if not rollout.valid.any():  # under next-step autoreset, a rollout of a step or two may contain only resets
+            self.clock.env_steps += made
             return Progress(self.env_steps, self.learner.updates, [], episodes)
         # The clock still shows the steps before this rollout: the last update has a learning rate above 0.
         result = self.learn(replace(rollout, rewards=self._shaped_rewards(rollout)))
         # Only now: for the update, the policy must be the function that acted.
         self.learner.observe(rollout.obs, rollout.valid)
-        self.clock.env_steps += int(np.count_nonzero(rollout.valid))
+        self.clock.env_steps += made
         return Progress(self.env_steps, self.learner.updates, [result], episodes)
 
     def _shaped_rewards(self, rollout: Rollout) -> np.ndarray:
         """Scaled and clipped, then normalized if the config asks for it."""
         rewards = self.shape_rewards(rollout.rewards)
-        normalizer = self.learner.return_normalizer
-        if normalizer is not None:
-            rewards = normalizer(rewards, rollout.episode_starts, rollout.valid)
+        if self.learner.return_normalizer is not None:
+            rewards = self.normalized(rewards, rollout)
         self.reward_max = max(self.reward_max, float(np.abs(rewards).max()))
         return rewards
+
+    def normalized(self, rewards: np.ndarray, rollout: Rollout) -> np.ndarray:
+        assert self.learner.return_normalizer is not None
+        return self.learner.return_normalizer(rewards, rollout.episode_starts, rollout.valid)
 
     def barrier(self) -> None:
         """Do nothing: every rollout bootstraps where it ends, so between rollouts there is nothing to cut."""
@@ -194,7 +217,9 @@ class ReplayLoop(Loop):
 
     remainder = "less than one step of every env"
 
-    def __init__(self, envs: VectorEnv, spaces: Spaces, learner: Learner, config: TrainConfig, *parts: Any):
+    def __init__(
+        self, envs: VectorEnv | ActorCollector, spaces: Spaces, learner: Learner, config: TrainConfig, *parts: Any
+    ):
         super().__init__(envs, spaces, learner, config, *parts)
         assert isinstance(config.algo_kwargs, ReplayConfig)
         self.settings = settings = config.algo_kwargs

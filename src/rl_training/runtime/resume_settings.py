@@ -32,6 +32,10 @@ REPORTS = (
 )
 
 
+# The settings of `runtime` that belong to the experiment; where its actors run does not.
+RUNTIME_OF_THE_EXPERIMENT = ("actors", "mode")
+
+
 def changed_on_resume(
     stored: TrainConfig, overrides: Mapping[str, Any] | Sequence[str], total_timesteps: int | None = None
 ) -> tuple[TrainConfig, list[str]]:
@@ -41,6 +45,9 @@ def changed_on_resume(
     """
     config = load_config(stored, overrides) if overrides else stored
     changed = [name for name in TrainConfig.model_fields if getattr(config, name) != getattr(stored, name)]
+    if "runtime" in changed:
+        _check_runtime(stored, config)
+        changed.remove("runtime")  # where actors run changes no number
     for name in changed:
         if name not in (*CHANGES_NUMBERS, *REPORTS):
             raise ConfigError(
@@ -56,3 +63,16 @@ def changed_on_resume(
         f"{name} {getattr(stored, name)} -> {getattr(config, name)}" for name in CHANGES_NUMBERS if name in changed
     ]
     return config, words
+
+
+def _check_runtime(stored: TrainConfig, config: TrainConfig) -> None:
+    """ConfigError if another number of actors or another mode would make it another experiment."""
+    old, new = stored.runtime.resolved(stored.algo), config.runtime.resolved(config.algo)
+    for name in RUNTIME_OF_THE_EXPERIMENT:
+        if getattr(old, name) != getattr(new, name):
+            raise ConfigError(
+                f"runtime.{name}: cannot change from {getattr(old, name)} to {getattr(new, name)} when a run is "
+                f"resumed, only runtime.backend, runtime.max_lag and runtime.actor_timeout can; start a new run with "
+                f"`{call('train')}` instead",
+                key=f"runtime.{name}",
+            )

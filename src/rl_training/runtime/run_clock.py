@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 
+from rl_training.runtime.fleet.actor_collector import ActorCollector
 from rl_training.runtime.loops import Loop
 
 
@@ -52,6 +53,7 @@ class RunClock:
             "wall_seconds": self._seconds_before + elapsed,
             "steps_per_second": (self._loop.env_steps - self._steps_before) / elapsed,
             **shares,
+            **(collector.shares(elapsed) if isinstance(collector, ActorCollector) else {}),
             "time_other": max(0.0, 1.0 - sum(shares.values())),
         }
 

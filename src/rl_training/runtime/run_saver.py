@@ -104,7 +104,7 @@ class RunSaver:
         path = save_checkpoint(
             checkpoint_path(self.run_dir, "resume", self.loop.env_steps),
             state=state,
-            exact=exact,
+            exact=exact and self.loop.is_exact,
             segments=self._new_segments(),
             **self._common(),
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rl_training.telemetry.console_view import Snapshot, plain_line, render
+from rl_training.telemetry.console_view import Snapshot, actors_text, plain_line, render
 from rl_training.telemetry.metric_lines import INFO_PREFIX, WALL_CLOCK_FIELDS
 from rl_training.terminal import encodable, make_console, write
 from rl_training.text import clean_text
@@ -28,7 +28,7 @@ _METRIC_ORDER = (
     "policy_loss", "actor_loss", "value_loss", "critic_loss", "loss", "entropy", "approx_kl",
     "q_mean", "temperature", "exploration", "clip_fraction", "explained_variance", "learning_rate",
 )  # fmt: skip
-_NOT_METRICS = WALL_CLOCK_FIELDS | {"kind", "env_steps", "updates", "episodes", *_RETURN_FIELDS}
+_NOT_METRICS = WALL_CLOCK_FIELDS | {"kind", "env_steps", "updates", "episodes", "lag_mean", *_RETURN_FIELDS}
 
 
 class ConsoleDisplay:
@@ -117,6 +117,8 @@ class ConsoleDisplay:
                 snapshot.mean_return = line[name]
                 self._returns.append(line[name])
                 break
+        if "actors" in line:
+            snapshot.actors = actors_text(line)
         if "time_env" in line:
             snapshot.shares = {name: line[name] for name in line if name.startswith("time_")}
         for name, value in line.items():

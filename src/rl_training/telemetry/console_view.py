@@ -7,10 +7,10 @@ display is readable on dark and on light backgrounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rl_training.telemetry.metric_lines import RECENT_EPISODES
 
@@ -54,6 +54,7 @@ class Snapshot:
     eval_infos: dict[str, float | None] = field(default_factory=dict)
     metrics: dict[str, float | None] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)
+    actors: str = ""  # what the actors of the run do, in words; empty without actors
     finished: bool = False
 
     @property
@@ -135,8 +136,25 @@ def plain_line(snapshot: Snapshot) -> str:
         parts.append(f"evaluation {format_return(snapshot.eval_mean)}{note}")
     if snapshot.steps_per_second:
         parts.append(f"{snapshot.steps_per_second:,.0f} steps/s")
+    if snapshot.actors:
+        parts.append(snapshot.actors)
     parts.append(_clock(snapshot))
     return "  ".join(parts)
+
+
+def actors_text(line: Mapping[str, Any]) -> str:
+    """The fleet's part of a metric line in words: `4 actors, lag 1.0 (max 1), learner waits 12%`."""
+    alive, actors = line.get("actors_alive"), line["actors"]
+    parts = [f"{actors} actor{'s' * (actors != 1)}"]
+    if alive != actors:
+        parts = [f"{alive} of {actors} actors alive"]
+    if "lag_mean" in line:
+        parts.append(f"lag {line['lag_mean']:.1f} (max {line['lag_max']})")
+    if line.get("env_steps_stale"):
+        parts.append(f"{line['env_steps_stale']:,} steps stale")
+    if line.get("learner_waits") is not None:
+        parts.append(f"learner waits {line['learner_waits']:.0%}")
+    return ", ".join(parts)
 
 
 def _clock(snapshot: Snapshot) -> str:
@@ -165,6 +183,8 @@ def render(snapshot: Snapshot, width: int, height: int, *, ascii_only: bool, col
     rows += _table(snapshot, inner, ascii_only)
     if snapshot.shares:
         rows += [Text(""), *_share_rows(snapshot, inner, ascii_only, color)]
+    if snapshot.actors:
+        rows.append(Text.assemble((f"{'actors':<12}", "dim"), snapshot.actors))
     for row in rows:
         _fit(row, inner, ascii_only)
     title = Text(snapshot.title)

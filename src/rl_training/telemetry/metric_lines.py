@@ -21,10 +21,13 @@ LARGEST_FILE = 2**30  # bytes: a line every second for ten days
 
 WALL_CLOCK_FIELDS: frozenset[str] = frozenset(
     {"wall_seconds", "steps_per_second", "time_env", "time_act", "time_learn", "time_other"}
+    | {"learner_waits", "actors_wait"}  # of runs with actors
 )
 
 # Fields that describe the machine and not the experiment: equal runs may differ in them.
-MACHINE_FIELDS = WALL_CLOCK_FIELDS | {"failed_saves", "env_restarts", "env_timeouts"}
+MACHINE_FIELDS = (
+    WALL_CLOCK_FIELDS | {"failed_saves", "env_restarts", "env_timeouts"} | {"actors_alive", "actor_restarts"}
+)
 
 Line = dict[str, Any]
 

@@ -57,6 +57,7 @@ def make_report(path: Path) -> dict[str, Any]:
     report["config"] = checkpoint.config
     report["complete"] = _is_complete(path, manifest.env_steps, checkpoint.config)
     report["spaces"] = checkpoint.state.get("spaces")
+    report["fleet"] = _fleet(checkpoint.state)
     report["tensors"] = {
         name: {"dtype": array.dtype, "shape": list(array.shape), "bytes": array.nbytes}
         for name, array in tensors.items()
@@ -78,6 +79,8 @@ def show_report(report: dict[str, Any]) -> None:
     )
     if report.get("complete"):  # the last checkpoint of a run is off schedule by nature, which is not a fault
         contents = f"everything needed to train longer; the run is complete after {report['env_steps']:,} steps"
+    elif report["kind"] == "resume" and _mode(config) == "async":
+        contents += "; the run is asynchronous, so a resumed run counts every step once but is not bit-exact"
     elif report["kind"] == "resume" and not report["exact"]:
         contents += "; saved off schedule, so a resumed run is not bit-exact"
     rows: list[tuple[str, Any]] = [
@@ -94,13 +97,15 @@ def show_report(report: dict[str, Any]) -> None:
     replay = report["replay"]
     if replay["segments"]:
         rows.append(("replay", f"{replay['rows']:,} rows in {replay['segments']} segments"))
+    if report.get("fleet"):
+        rows.append(("actors", _fleet_text(report["fleet"], config)))
     if report["fingerprint_changes"]:
         rows.append(("changed since", ", ".join(report["fingerprint_changes"])))
     rows += [(f"{name} space", text) for name, text in _space_texts(report.get("spaces")).items()]
     show(facts(rows, report["path"]))
     if config:
-        settings = {key: value for key, value in config.items() if key not in ("model", "algo_kwargs")}
-        for section in ("model", "algo_kwargs"):
+        settings = {key: value for key, value in config.items() if key not in ("runtime", "model", "algo_kwargs")}
+        for section in ("runtime", "model", "algo_kwargs"):
             inner = config.get(section)
             settings |= {f"{section}.{key}": value for key, value in inner.items()} if isinstance(inner, dict) else {}
         show(table(["setting", "value"], _first([(key, one_line(item, 500)) for key, item in settings.items()])))
@@ -111,6 +116,26 @@ def show_report(report: dict[str, Any]) -> None:
             for name, tensor in tensors.items()
         ]
         show(table(["tensor", "type", "shape", "bytes"], _first(lines), ["bytes"]))
+
+
+def _mode(config: dict[str, Any]) -> Any:
+    runtime = config.get("runtime")
+    return runtime.get("mode") if isinstance(runtime, dict) else None
+
+
+def _fleet(state: dict[str, Any]) -> dict[str, Any] | None:
+    """The account of the actors, without their random streams; None for a run without actors."""
+    loop = state.get("loop")
+    fleet = loop.get("fleet") if isinstance(loop, dict) else None
+    return {name: value for name, value in fleet.items() if name != "streams"} if isinstance(fleet, dict) else None
+
+
+def _fleet_text(fleet: dict[str, Any], config: dict[str, Any]) -> str:
+    ledger, runtime = fleet.get("ledger", {}), config.get("runtime", {})
+    counts = ", ".join(f"{ledger.get(name, 0):,} {name}" for name in ("learned", "stale", "lost"))
+    mode = "async (not bit-exact)" if runtime.get("mode") == "async" else runtime.get("mode")
+    replaced = f"; {fleet['restarts']} replaced" if fleet.get("restarts") else ""
+    return f"{fleet.get('actors')}, {runtime.get('backend')}, {mode}; env steps: {counts}{replaced}"
 
 
 def _is_complete(path: Path, env_steps: int, config: dict[str, Any]) -> bool:

@@ -1,0 +1,277 @@
+"""The learner's side of the actors: grants tickets, waits with deadlines, replaces actors, and merges what arrives.
+
+To a loop it is a collector: `collect` returns a rollout of all envs, `step` one vector step of all envs. Both are
+lockstep: they publish the weights, grant a ticket to every actor and wait for all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rl_training.algorithms.common.learner import Learner
+from rl_training.data.rollout import Rollout
+from rl_training.envs.failures import EnvFailed, EnvFailure
+from rl_training.envs.spaces import Spaces
+from rl_training.errors import EnvError
+from rl_training.runtime.collector import RolloutDropped
+from rl_training.runtime.fleet.delivery import ActorFailure, Delivery, merged_rollout, merged_step
+from rl_training.runtime.fleet.fleet import Fleet
+from rl_training.runtime.fleet.tickets import Ledger, Ticket, UnknownTicket
+from rl_training.runtime.info_numbers import InfoNumbers
+from rl_training.runtime.steps import Episode, Step
+
+RESTARTS_PER_ACTOR, WITHIN_SECONDS = 3, 600.0
+RESTARTS_PER_RUN = 20
+LONGEST_POLL = 0.2  # seconds: how often a wait looks whether the run has to stop
+
+
+class ActorsLost(EnvError):
+    """Actors end again and again."""
+
+
+class ActorCollector:
+    """Collects with the actors of a fleet. `failures` and `notes` tell what has happened to envs and actors."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        spaces: Spaces,
+        learner: Learner,
+        *,
+        num_envs: int,
+        actors: int,
+        overdue: Callable[[], bool] = lambda: False,
+        log_info: Sequence[str] = (),
+    ):
+        self.fleet, self.spaces, self.learner, self.num_envs, self.actors = fleet, spaces, learner, num_envs, actors
+        self.overdue = overdue
+        self.info_numbers = ReportedNumbers(log_info)
+        self.seconds_env = self.seconds_acting = 0.0  # of the mean actor
+        self.seconds_waiting = self.seconds_actors_waited = 0.0  # of the learner, and of the mean actor
+        self.ledger = Ledger(num_envs // actors)
+        self.failures: list[EnvFailure] = []
+        self.notes: list[str] = []
+        self.restarts = self._noted = 0
+        self.arrived: deque[Delivery] = deque()  # in the order of arrival
+        self._incarnations = [0] * actors
+        self._replaced_at: list[list[float]] = [[] for _ in range(actors)]
+        self._streams: list[Mapping[str, Any]] = [{} for _ in range(actors)]
+        self._longest = [0] * actors
+        self._lags: list[int] = []
+        self._broken = np.zeros(num_envs, bool)  # envs that were replaced since the last delivery of their actor
+        self.reset(0)
+
+    # What a loop asks of a collector.
+
+    def reset(self, at_env_step: int) -> None:
+        """Let every actor start new episodes with its next ticket."""
+        self.reset_at = at_env_step
+        self._fresh = [True] * self.actors
+        self._broken[:] = False
+
+    def collect(self, num_steps: int) -> tuple[Rollout, list[Episode]]:
+        """A rollout of `num_steps` steps of every env, and the episodes that ended in it."""
+        self.grant_all(num_steps, self.learner.env_steps)
+        return self.learned_rollout(self.take_round())
+
+    def step(self, *, random: bool = False, repeat: int = 1) -> Step:
+        """One vector step of every env."""
+        self.grant_all(1, self.learner.env_steps, single=True, random=random, repeat=repeat)
+        deliveries = self.take_round()
+        self._settle(deliveries)
+        step = merged_step([_step_of(delivery) for delivery in deliveries])
+        if self._broken.any():
+            step.broken = self._broken.copy() if step.broken is None else step.broken | self._broken
+            self._broken[:] = False
+        return step
+
+    @property
+    def longest_running(self) -> int:
+        return max(self._longest)
+
+    def located(self, failure: EnvFailure) -> EnvFailure:
+        return failure  # the actor knows
+
+    @property
+    def nursery_restarts(self) -> int:
+        return len(self.fleet.notes)
+
+    def shares(self, elapsed: float) -> dict[str, float]:
+        """How much of the time the learner and the actors have waited, for the metric line."""
+        return {"learner_waits": self.seconds_waiting / elapsed, "actors_wait": self.seconds_actors_waited / elapsed}
+
+    def figures(self) -> dict[str, Any]:
+        """The fleet's part of a metric line: how stale rollouts were since the last one, and the ledger."""
+        line: dict[str, Any] = {"actors": self.actors, "actors_alive": self.fleet.alive(), "queue": len(self.arrived)}
+        if self._lags:
+            line |= {"lag_mean": sum(self._lags) / len(self._lags), "lag_max": max(self._lags)}
+        self._lags = []
+        return line | self.ledger.counts() | {"actor_restarts": self.restarts}
+
+    # What a loop with stale rollouts asks for.
+
+    def grant_all(self, num_steps: int, env_steps: int, **order: Any) -> None:
+        for actor in range(self.actors):
+            self.grant(actor, num_steps, env_steps, **order)
+
+    def grant(self, actor: int, num_steps: int, env_steps: int, **order: Any) -> None:
+        """Hand the weights of now and a ticket to an actor that has none."""
+        ticket = Ticket(0, actor, self._incarnations[actor], self.learner.updates, env_steps, num_steps, **order)
+        if self._fresh[actor]:
+            self._fresh[actor] = False
+            ticket = replace(ticket, reset_at=self.reset_at, streams=self._streams_of(actor))
+        ticket = self.ledger.grant(ticket)
+        self.fleet.publish(self.learner.acting_state())
+        self.fleet.grant(ticket)
+
+    def wait(self) -> None:
+        """Wait until at least one delivery has arrived. RolloutDropped if the run must stop first."""
+        assert self.ledger.tickets_out, "nothing is on its way"
+        started, before = time.perf_counter(), len(self.arrived)
+        while len(self.arrived) == before:
+            if self.overdue():
+                self.abandon()
+                raise RolloutDropped
+            for event in self.fleet.poll(LONGEST_POLL):
+                if isinstance(event, Delivery):
+                    self._accept(event)
+                else:
+                    self._survive(event)
+            self.notes += self.fleet.notes[self._noted :]
+            self._noted = len(self.fleet.notes)
+        self.seconds_waiting += time.perf_counter() - started
+
+    def take_round(self) -> list[Delivery]:
+        """One delivery of each actor, in the order of the actors."""
+        while len(self.arrived) < self.actors:
+            self.wait()
+        deliveries = sorted(self.arrived, key=lambda delivery: delivery.actor)
+        self.arrived.clear()
+        return deliveries
+
+    def learned_rollout(self, deliveries: Sequence[Delivery]) -> tuple[Rollout, list[Episode]]:
+        """The rollouts of these deliveries side by side, about to be learned, and their episodes."""
+        self._settle(deliveries)
+        episodes = [episode for delivery in deliveries for episode in delivery.episodes]
+        return merged_rollout([rollout_of(delivery) for delivery in deliveries]), episodes
+
+    def lag(self, delivery: Delivery) -> int:
+        """Updates between the weights that acted and those that learn."""
+        return self.learner.updates - delivery.version
+
+    def settle(self, delivery: Delivery, *, stale: bool = False) -> None:
+        """Account for a delivery: it is learned now, or too old."""
+        self._lags.append(self.lag(delivery))
+        self.ledger.learn(delivery.number, stale=stale)
+
+    def abandon(self) -> None:
+        """Take back everything that is not learned. Actors finish what they do, and nobody listens."""
+        self.arrived.clear()
+        self.ledger.abandon()
+
+    # State: what the actors have drawn. With one actor these are the run's own streams, which the learner saves.
+
+    def state_dict(self) -> dict[str, Any]:
+        known = () if self.actors == 1 else self._streams
+        streams = {str(actor): dict(state) for actor, state in enumerate(known)}
+        return {
+            "actors": self.actors,
+            "streams": streams,
+            "ledger": self.ledger.state_dict(),
+            "restarts": self.restarts,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if int(state["actors"]) != self.actors:
+            raise ValueError(f"the checkpoint has {state['actors']} actors, the config {self.actors}")
+        if self.actors > 1:
+            self._streams = [state["streams"][str(actor)] for actor in range(self.actors)]
+        self.ledger.load_state_dict(state["ledger"])
+        self.restarts = int(state["restarts"])
+
+    def _streams_of(self, actor: int) -> Mapping[str, Any]:
+        if self.actors == 1:
+            states: Mapping[str, Any] = self.learner.streams.state_dict()["generators"]
+            return states
+        return self._streams[actor]
+
+    def _settle(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            self.settle(delivery)
+
+    def _accept(self, delivery: Delivery) -> None:
+        """Take a delivery whose ticket is out. One of a replaced actor, or of an abandoned ticket, counts nowhere."""
+        try:
+            self.ledger.arrive(delivery.number, delivery.actor, delivery.incarnation, delivery.env_steps)
+        except UnknownTicket:
+            return
+        actor = delivery.actor
+        if self.actors == 1:
+            for name, state in delivery.streams.items():
+                self.learner.streams[name].bit_generator.state = state
+            if delivery.noise is not None:
+                self.learner.noise.load_state_dict(delivery.noise)  # type: ignore[attr-defined]
+        else:
+            self._streams[actor] = {**self._streams[actor], **delivery.streams}
+        self.failures += delivery.failures
+        self.notes += delivery.notes
+        for problem in delivery.problems:
+            self.info_numbers.tell(problem)
+        self._longest[actor] = delivery.longest_running
+        self.seconds_env += delivery.seconds_env / self.actors
+        self.seconds_acting += delivery.seconds_acting / self.actors
+        self.seconds_actors_waited += delivery.seconds_waiting / self.actors
+        self.arrived.append(delivery)
+
+    def _survive(self, down: ActorFailure) -> None:
+        """Replace an actor, within limits, and grant its ticket again. Its unfinished steps are lost."""
+        if down.error is not None:
+            raise down.error
+        actor = down.actor
+        now = time.monotonic()
+        recent = sum(now - then < WITHIN_SECONDS for then in self._replaced_at[actor])
+        if not down.blameless and (recent >= RESTARTS_PER_ACTOR or self.restarts >= RESTARTS_PER_RUN):
+            limit = f"the run has reached its limit of {RESTARTS_PER_RUN} actor replacements"
+            if recent >= RESTARTS_PER_ACTOR:
+                limit = f"it was already replaced {recent} times within {WITHIN_SECONDS / 60:.0f} minutes, the limit"
+            if down.failure is not None:
+                raise EnvFailed(replace(down.failure, remark=f"; actor {actor} cannot go on: {limit}"))
+            raise ActorsLost(f"actor {actor} failed: {down.reason}; {limit}: look for what ends it, then resume")
+        if not down.blameless:
+            self._replaced_at[actor].append(now)
+            self.restarts += 1
+        if down.failure is not None:
+            self.failures.append(down.failure)
+        self.notes.append(f"replaced actor {actor}: {down.reason}; its envs start new episodes")
+        ticket = self.ledger.lose(actor)
+        self._incarnations[actor] += 1
+        self._fresh[actor] = True
+        size = self.num_envs // self.actors
+        self._broken[actor * size : (actor + 1) * size] = True
+        self.fleet.replace(actor)
+        if ticket is not None:
+            order = {name: getattr(ticket, name) for name in ("single", "random", "repeat")}
+            self.grant(actor, ticket.num_steps, ticket.env_steps, **order)
+
+
+class ReportedNumbers(InfoNumbers):
+    """The numbers of `log_info` when actors read them: what is wrong with them arrives with the deliveries."""
+
+    def report_missing(self) -> None:
+        """Nothing to add: each actor reports what its own episodes lack."""
+
+
+def rollout_of(delivery: Delivery) -> Rollout:
+    assert isinstance(delivery.content, Rollout)
+    return delivery.content
+
+
+def _step_of(delivery: Delivery) -> Step:
+    assert isinstance(delivery.content, Step)
+    return delivery.content

@@ -1,0 +1,67 @@
+"""Starts the actors of a run and builds the loop that learns from them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from gymnasium.vector import VectorEnv
+
+from rl_training.algorithms.common.streams import Streams
+from rl_training.config.base import OnPolicyConfig
+from rl_training.config.train_config import TrainConfig
+from rl_training.data.replay_memory import check_rollout_fits
+from rl_training.envs.env_types import EnvSource
+from rl_training.envs.spaces import Spaces
+from rl_training.errors import ConfigError
+from rl_training.runtime.fleet.actor_collector import ActorCollector
+from rl_training.runtime.fleet.fleet import Fleet
+from rl_training.runtime.fleet.inline import InlineFleet
+from rl_training.runtime.fleet.processes import ProcessFleet
+from rl_training.runtime.fleet.stale_loops import AsyncLoop, PipelinedLoop
+from rl_training.runtime.loops import Loop
+from rl_training.runtime.spec import get_spec
+
+STALE_LOOPS: dict[str, type[Loop]] = {"pipelined": PipelinedLoop, "async": AsyncLoop}
+# A rollout is in the actor, in the shared memory and in the learner. With async, two batches wait and one is learned.
+COPIES, COPIES_ASYNC = 3, 6
+
+
+@contextlib.contextmanager
+def open_fleet(config: TrainConfig, env: EnvSource | None) -> Iterator[Fleet]:
+    """The actors that a resolved config asks for, not started yet; they end with the context."""
+    if isinstance(env, VectorEnv):
+        raise ConfigError(
+            "runtime.actors: a vector environment that is already made cannot be shared by actors; pass its id or a "
+            "function that makes one environment, and set num_envs",
+            key="runtime.actors",
+        )
+    fleet = InlineFleet(config, env) if config.runtime.backend == "inline" else ProcessFleet(config, env)
+    try:
+        yield fleet
+    finally:
+        fleet.close()
+
+
+def build_fleet_loop(
+    config: TrainConfig, fleet: Fleet, spaces: Spaces, overdue: Callable[[], bool] = lambda: False
+) -> Loop:
+    """The learner of the algorithm on its loop, with the actors of a fleet that has started."""
+    _check_memory(config, spaces)
+    spec, streams = get_spec(config.algo), Streams(config.seed)
+    learner = spec.learner(spaces, config, streams)
+    fleet.equip(config, learner.acting_state())
+    actors, num_envs = config.runtime.actors, config.num_envs
+    collector = ActorCollector(
+        fleet, spaces, learner, num_envs=num_envs, actors=actors, overdue=overdue, log_info=config.log_info
+    )
+    loop = STALE_LOOPS.get(config.runtime.mode, spec.loop)
+    return loop(collector, spaces, learner, config, streams, overdue)
+
+
+def _check_memory(config: TrainConfig, spaces: Spaces) -> None:
+    """ConfigError if the rollouts that exist at once do not fit into memory."""
+    if isinstance(config.algo_kwargs, OnPolicyConfig):
+        copies = COPIES_ASYNC if config.runtime.mode == "async" else COPIES
+        rows = config.algo_kwargs.num_steps * config.num_envs * copies
+        check_rollout_fits(rows * spaces.row_bytes, rows)

@@ -1,0 +1,140 @@
+"""Loops whose actors collect while the learner learns: `pipelined` with a lag of one update, `async` with any.
+
+Only algorithms that correct for stale rollouts use them: V-trace weighs each step by the log-probability with which it
+was chosen, and that is stored with the step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rl_training.data.rollout import Rollout
+from rl_training.runtime.fleet.actor_collector import ActorCollector, rollout_of
+from rl_training.runtime.fleet.delivery import Delivery, merged_rollout
+from rl_training.runtime.loops import OnPolicyLoop, Progress
+
+
+class PipelinedLoop(OnPolicyLoop):
+    """While the learner learns from a rollout, the actors collect the next one with the weights of before.
+
+    So every rollout is one update old, except the first after a start or a checkpoint, which is fresh. The lag depends
+    on no timing: a run is the same on every backend. Before a checkpoint nothing is collected ahead.
+    """
+
+    collector: ActorCollector
+
+    def __init__(self, *parts: Any):
+        super().__init__(*parts)
+        self._collects_ahead = False
+
+    def round(self) -> Progress | None:
+        if not self._collects_ahead:
+            num_steps = self._next_num_steps(self.env_steps)
+            if num_steps == 0:
+                return None
+            self.collector.grant_all(num_steps, self.env_steps)
+        deliveries = self.collector.take_round()
+        after = self.env_steps + sum(delivery.env_steps for delivery in deliveries)
+        ahead = 0 if self._saves_before(after) else self._next_num_steps(after)
+        self._collects_ahead = ahead > 0
+        if ahead:
+            self.collector.grant_all(ahead, after)
+        return self.use(*self.collector.learned_rollout(deliveries))
+
+    def _saves_before(self, env_steps: int) -> bool:
+        """Whether a scheduled checkpoint comes between now and `env_steps`, that one included."""
+        every = self.config.checkpoint_every
+        return bool(every) and env_steps // int(every) > self.env_steps // int(every)
+
+    def barrier(self) -> None:
+        """Take back what is collected ahead: then this save is off schedule, and the run ends."""
+        self.collector.abandon()
+        self._collects_ahead = False
+
+
+class AsyncLoop(OnPolicyLoop):
+    """Each actor gets its next ticket as soon as it has delivered; the learner takes rollouts in order of arrival.
+
+    An update uses as many rollouts as there are actors, so it has the usual number of rows; a fast actor may have
+    brought two of them. No ticket is granted while two batches wait. A rollout older than `runtime.max_lag` updates is
+    not learned: it counts as stale. The order depends on timing, so such a run cannot be repeated bit for bit.
+    """
+
+    collector: ActorCollector
+    is_exact: ClassVar[bool] = False
+
+    def __init__(self, *parts: Any):
+        super().__init__(*parts)
+        lag = self.config.runtime.max_lag
+        assert lag is not None  # resolved before the loop was built
+        self.max_lag = lag
+        self._left, self._steps = 0, 0  # tickets of the current set that are not granted, and their steps
+        self._batch: list[Delivery] = []
+
+    def round(self) -> Progress | None:
+        crew = self.collector
+        self._grant()
+        while (batch := self._batch_of_arrived()) is None:
+            if not crew.ledger.in_flight:
+                return None
+            crew.wait()
+            self._grant()
+        rollouts = []
+        for delivery in batch:
+            rollout, stale = rollout_of(delivery), crew.lag(delivery) > self.max_lag
+            rollouts.append(replace(rollout, valid=np.zeros_like(rollout.valid)) if stale else rollout)
+            crew.settle(delivery, stale=stale)
+        self._batch = batch
+        episodes = [episode for delivery in batch for episode in delivery.episodes]
+        made = sum(delivery.env_steps for delivery in batch)
+        return self.use(merged_rollout(rollouts), episodes, made=made)
+
+    def _grant(self) -> None:
+        """A ticket for every actor without one, while the budget lasts and fewer than two batches wait.
+
+        Tickets come in sets of one batch, all of the same length: so no rollout is left over at the end.
+        """
+        crew = self.collector
+        for actor in range(crew.actors):
+            if crew.ledger.out_with(actor) is not None:
+                continue
+            if len(crew.arrived) + crew.ledger.tickets_out >= 2 * crew.actors:
+                return
+            if not self._left:
+                self._steps = self._next_num_steps(self.env_steps + crew.ledger.in_flight)
+                self._left = crew.actors if self._steps else 0
+            if not self._left:
+                return
+            self._left -= 1
+            crew.grant(actor, self._steps, self.env_steps)
+
+    def _batch_of_arrived(self) -> list[Delivery] | None:
+        """The first rollouts of equal length that make a batch, taken from those that wait; None if too few do."""
+        arrived, size = self.collector.arrived, self.collector.actors
+        for length in dict.fromkeys(len(rollout_of(delivery).rewards) for delivery in arrived):
+            batch = [delivery for delivery in arrived if len(rollout_of(delivery).rewards) == length][:size]
+            if len(batch) == size:
+                for delivery in batch:
+                    arrived.remove(delivery)
+                return batch
+        return None
+
+    def normalized(self, rewards: np.ndarray, rollout: Rollout) -> np.ndarray:
+        """By delivery: a batch may have two rollouts of the same envs, and those are in order."""
+        normalizer, parts = self.learner.return_normalizer, []
+        assert normalizer is not None
+        size = self.collector.num_envs // self.collector.actors
+        for place, delivery in enumerate(self._batch):
+            columns = slice(place * size, (place + 1) * size)
+            envs = slice(delivery.actor * size, (delivery.actor + 1) * size)
+            starts, valid = rollout.episode_starts[:, columns], rollout.valid[:, columns]
+            parts.append(normalizer(rewards[:, columns], starts, valid, envs))
+        return np.concatenate(parts, 1)
+
+    def barrier(self) -> None:
+        """Take back what is not learned: a checkpoint is one cut of all that is."""
+        self.collector.abandon()
+        self._left = 0

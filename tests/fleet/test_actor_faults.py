@@ -1,0 +1,162 @@
+"""Actors that are killed, freeze, raise or cannot start: the run continues or says why not, and nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faulty_envs import FaultyEnv
+from rl_training import load_config
+from rl_training.config.train_config import TrainConfig
+from rl_training.errors import EnvError, NumericalError
+from rl_training.runtime.fleet import actor_collector
+from rl_training.runtime.fleet.actor_collector import ActorCollector
+from rl_training.runtime.fleet.processes import ProcessFleet
+from rl_training.runtime.loop_setup import open_loop
+from rl_training.runtime.loops import Loop
+from rl_training.runtime.stop_signals import StopSignals
+from rl_training.runtime.workflows import train
+from rl_training.telemetry.recorder import read_metrics
+from run_cases import TwoKnobs
+from spawning_env import wait_until_gone
+
+MODES = ["lockstep", "pipelined", "async"]
+
+
+def config_of(algo: str = "impala", mode: str = "lockstep", total: int = 400, **changes: Any) -> TrainConfig:
+    settings: dict[str, Any] = {"num_steps": 10}
+    if algo == "dqn":
+        settings = {"learning_starts": 20, "batch_size": 8, "buffer_size": 500, "n_step": 3}
+    base = {
+        "algo": algo,
+        "env_id": "CartPole-v1",
+        "num_envs": 4,
+        "total_timesteps": total,
+        "checkpoint_every": 0,
+        "eval_episodes": 1,
+        "runtime": {"actors": 2, "backend": "process", "mode": mode, "actor_timeout": 30},
+        "model": {"hidden_sizes": [8]},
+        "algo_kwargs": settings,
+    }
+    return load_config({**base, **changes})
+
+
+def fleet_of(loop: Loop) -> tuple[ActorCollector, ProcessFleet]:
+    assert isinstance(loop.collector, ActorCollector)
+    assert isinstance(loop.collector.fleet, ProcessFleet)
+    return loop.collector, loop.collector.fleet
+
+
+def processes_of(fleet: ProcessFleet) -> list[int]:
+    return [worker.process for _, worker in fleet._workers()]
+
+
+@pytest.mark.parametrize(("algo", "mode"), [*(("impala", mode) for mode in MODES), ("dqn", "lockstep")])
+def test_a_killed_actor_is_replaced_and_its_steps_are_made_again(algo: str, mode: str) -> None:
+    with open_loop(config_of(algo, mode), None, None, StopSignals()) as loop:
+        crew, fleet = fleet_of(loop)
+        seen = [*fleet._nursery.processes, *processes_of(fleet)]
+        for number, progress in enumerate(loop):
+            if number == 2:
+                os.kill(processes_of(fleet)[1], signal.SIGKILL)
+            counts = crew.ledger.counts()
+            assert counts["env_steps_learned"] + counts["env_steps_stale"] == progress.env_steps
+            assert counts["env_steps_granted"] == sum(
+                counts[f"env_steps_{name}"] for name in ("learned", "stale", "lost", "in_flight")
+            )
+        assert progress.env_steps == 400
+        assert crew.restarts == 1 and crew.ledger.lost > 0
+        assert crew.notes == ["replaced actor 1: its process was killed by SIGKILL; its envs start new episodes"]
+        assert fleet.alive() == 2
+        seen += processes_of(fleet)
+    wait_until_gone(seen)
+
+
+@pytest.mark.parametrize("mode", ["lockstep", "async"])
+def test_a_frozen_actor_is_killed_after_its_deadline_and_replaced(mode: str) -> None:
+    config = config_of(mode=mode)
+    config = config.model_copy(update={"runtime": config.runtime.model_copy(update={"actor_timeout": 2.0})})
+    with open_loop(config, None, None, StopSignals()) as loop:
+        crew, fleet = fleet_of(loop)
+        for number, _ in enumerate(loop):
+            if number == 2:
+                frozen = processes_of(fleet)[0]
+                os.kill(frozen, signal.SIGSTOP)
+        assert loop.env_steps == 400
+        assert "replaced actor 0: it gave no answer within 2 s (runtime.actor_timeout)" in crew.notes[0]
+    wait_until_gone([frozen])
+
+
+def test_actors_continue_when_the_process_that_starts_them_is_killed() -> None:
+    with open_loop(config_of(), None, None, StopSignals()) as loop:
+        crew, fleet = fleet_of(loop)
+        for number, _ in enumerate(loop):
+            if number == 2:
+                os.kill(fleet._nursery.processes[1], signal.SIGKILL)
+        assert loop.env_steps == 400
+        assert crew.restarts == 0  # nobody is to blame
+        assert crew.nursery_restarts == 1
+        assert any("replaced the process that starts the actor processes" in note for note in crew.notes)
+
+
+def test_an_actor_that_ends_again_and_again_ends_the_run_with_the_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actor_collector, "RESTARTS_PER_ACTOR", 1)
+    with open_loop(config_of(), None, None, StopSignals()) as loop:
+        _, fleet = fleet_of(loop)
+        with pytest.raises(EnvError, match=r"actor 0 failed: its process was killed by SIGKILL; it was already") as end:
+            for _ in loop:
+                os.kill(processes_of(fleet)[0], signal.SIGKILL)
+        assert end.value.exit_code == 3
+
+
+def test_an_env_that_raises_costs_its_actor_and_leaves_a_crash_file(tmp_path: Path) -> None:
+    times = tmp_path / "times"
+    times.write_bytes(b"x")
+
+    def make() -> FaultyEnv:
+        return FaultyEnv("raise", which=-1, times=str(times))
+
+    config = config_of(env_id="callable:make", output_dir=str(tmp_path), run_name="run", log_every=20)
+    result = train(config, env=make, show=False)
+    assert result.env_steps == 400
+    (path,) = (tmp_path / "run" / "crash").iterdir()
+    crash = json.loads(path.read_text())
+    assert "the wheel came off" in crash["reason"] and len(crash["actions"]) == 4
+    assert path.name.startswith(f"env-{crash['env_index']}-step-") and 0 <= crash["env_index"] < 4
+    last = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"][-1]
+    assert last["actor_restarts"] == last["env_restarts"] == 1
+
+
+def test_an_env_that_cannot_be_made_is_refused_before_a_run_directory_exists(tmp_path: Path) -> None:
+    def make() -> FaultyEnv:
+        raise OSError("no such level")
+
+    with pytest.raises(EnvError, match="cannot be made: OSError: no such level"):
+        train(config_of(env_id="callable:make", output_dir=str(tmp_path)), env=make, show=False)
+    assert not list(tmp_path.iterdir())
+
+
+class LeftHanded(TwoKnobs):
+    """The env with an odd seed returns a reward that is not a number in its third step."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        if seed is not None:
+            self.odd = seed % 2
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        return observation, float("nan") if self.odd and self.elapsed == 3 else reward, *rest
+
+
+def test_a_number_that_is_not_finite_ends_the_run_with_the_env_of_the_run(tmp_path: Path) -> None:
+    config = config_of(env_id="callable:LeftHanded", output_dir=str(tmp_path), run_name="run", vector_backend="sync")
+    with pytest.raises(NumericalError, match=r"env [0-3] returned a reward that is not finite") as end:
+        train(config, env=LeftHanded, show=False)
+    assert end.value.exit_code == 4
+    assert (next((tmp_path / "run" / "crash").iterdir()) / "batch.safetensors").is_file()
