@@ -13,7 +13,7 @@ SOAK_MINUTES ?= 30
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint format test suite test-slow drills soak smoke browser-test floors bench-setup bench-puffer bench lock clean
+.PHONY: help setup demo lint format test suite test-slow trackers drills soak smoke browser-test floors bench-setup bench-puffer bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -57,6 +57,16 @@ suite: setup ## the test suite without lint
 
 test-slow: setup ## the long tests: short learning runs
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -m slow -n $(WORKERS) --dist loadgroup
+
+# On top of .venv, so that PyTorch is not installed twice. Trackio refuses the newest Pillow, hence no pin for it.
+trackers: setup ## test W&B, MLflow and Trackio with their real packages (300 MB more, in an environment of its own)
+	@test -x .venv-trackers/bin/python || $(BIN)/python -m venv .venv-trackers
+	@mkdir -p build && grep -v '^pillow' constraints.txt > build/tracker_constraints.txt
+	@$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
+		> "$$(.venv-trackers/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/below.pth"
+	.venv-trackers/bin/python -m pip install --disable-pip-version-check --quiet \
+		--constraint build/tracker_constraints.txt wandb mlflow-skinny sqlalchemy alembic trackio
+	RL_TRAINING_TRACKERS=all $(TEST_ENVIRONMENT) .venv-trackers/bin/python -m pytest tests/telemetry/test_real_trackers.py
 
 drills: setup ## reliability drills (Linux, under 20 minutes); they write their figures into docs/reliability.md
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest drills --whole -n $(WORKERS) --dist loadgroup
@@ -103,5 +113,5 @@ lock: ## write requirements.lock: exact versions with hashes, for `pip install -
 		cat build/lock/requirements.txt; } > requirements.lock
 
 clean: ## remove .venv, builds, caches and demo.gif; keep runs/
-	rm -rf $(VENV) .venv-bench .venv-puffer build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis demo.gif
+	rm -rf $(VENV) .venv-bench .venv-puffer .venv-trackers build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis demo.gif
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

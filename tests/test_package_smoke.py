@@ -23,7 +23,7 @@ pytestmark = pytest.mark.xdist_group("package")
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "rl_training"
 NOT_COPIED = shutil.ignore_patterns(
-    ".git", ".venv", "runs", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis", "wandb"
+    ".git", ".venv*", "runs", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis", "wandb"
 )
 
 

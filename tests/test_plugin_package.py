@@ -95,3 +95,16 @@ def test_a_broken_package_does_not_hide_the_algorithms_of_others(command: Comman
     assert listed.returncode == 0 and len(json.loads(listed.stdout)) >= 16
     assert "warning: algo: exits of broken:ROW cannot be imported (SystemExit: 0)" in listed.stderr
     assert refused.returncode == 2 and "SystemExit: 0" in refused.stderr
+
+
+def test_an_installed_sink_is_used_by_its_name(command: Command, tmp_path: Path) -> None:
+    options = ["--total-timesteps", 512, "--set", "sinks=[{sink: scores, digits: 3}]", "--quiet", "--json"]
+    trained = command("train", "ppo/cartpole", *options)
+    assert trained.returncode == 0, trained.stderr
+    result = json.loads(trained.stdout)
+    step, score = (tmp_path / result["run_dir"] / "scores.txt").read_text().split()
+    assert step == "512" and float(score) == pytest.approx(result["eval"]["mean_return"], abs=1e-3) and score[-4] == "."
+    found = command("inspect", result["run_dir"], "--json", plugin=False)
+    assert found.returncode == 0, "a stored run can be read without the package of its sink"
+    refused = command("train", "ppo/cartpole", *options, plugin=False)
+    assert refused.returncode == 2 and "scores: there is no such sink" in refused.stderr

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rl_training.runtime.workflows import evaluate_checkpoint as evaluate_checkpoint
     from rl_training.runtime.workflows import resume as resume
     from rl_training.runtime.workflows import train as train
+    from rl_training.telemetry.sinks import Sink as Sink
 
 _HOMES = {
     "compare_runs": "rl_training.analysis.run_comparison",
@@ -36,6 +37,7 @@ _HOMES = {
     "RLTrainingError": "rl_training.errors",
     "RecordVideo": "rl_training.runtime.video_callback",
     "RunContext": "rl_training.runtime.callbacks",
+    "Sink": "rl_training.telemetry.sinks",
     "StopAtReturn": "rl_training.runtime.stop_rules",
     "StopWithoutImprovement": "rl_training.runtime.stop_rules",
     "TrainConfig": "rl_training.config.train_config",

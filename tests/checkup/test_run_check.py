@@ -278,7 +278,7 @@ def test_the_predicted_checkpoint_is_as_large_as_a_real_one(algorithm: str, cloc
 def test_extras_that_settings_need() -> None:
     assert list(needed_extras(sick())) == []
     config = sick(tensorboard=True, wandb_project="x")
-    assert list(needed_extras(config)) == [("tensorboard", "tensorboard=true"), ("wandb", "wandb_project")]
+    assert list(needed_extras(config)) == [("tensorboard", "the sink tensorboard"), ("wandb", "the sink wandb")]
 
 
 def test_a_missing_extra_that_the_config_needs_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_missing_extra_that_the_config_needs_fails(monkeypatch: pytest.MonkeyP
     doctor = Examination(str(tmp_path), config, seconds=0.01)
     failures = [finding for finding in doctor.examine() if finding.status == "fail"]
     assert [finding.what for finding in failures] == ["extras", "env"]
-    assert failures[0].detail == "wandb_project needs the extra wandb: wandb is not installed"
+    assert failures[0].detail == "the sink wandb needs the extra wandb: wandb is not installed"
     assert failures[0].fix == install_hint("wandb")
     assert doctor.report().status == "fail"
 

@@ -29,7 +29,7 @@ def top_level_names(path: str) -> set[str]:
 @pytest.mark.parametrize(
     ("question", "path", "holds"),
     [
-        ("a metric sink", "telemetry/sinks.py", {"Sink", "CsvSink", "TensorBoardSink"}),
+        ("a metric sink", "telemetry/mlflow_sink.py", {"MlflowSink"}),
         ("an exploration rule", "algorithms/common/exploration.py", {"epsilon_greedy", "make_action_noise"}),
         ("an environment wrapper", "envs/velocity_mask.py", {"MaskVelocity"}),
         ("a CLI command", "command_line/reproduce.py", {"reproduce"}),

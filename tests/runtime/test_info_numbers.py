@@ -246,7 +246,10 @@ def test_every_sink_gets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     logged: list[dict[str, Any]] = []
     wandb_run = types.SimpleNamespace(
-        id="one", define_metric=lambda *a, **k: None, log=lambda line, **k: logged.append(line), finish=lambda: None
+        id="one",
+        define_metric=lambda *a, **k: None,
+        log=lambda line, **k: logged.append(line),
+        finish=lambda **k: None,
     )
     wandb = types.ModuleType("wandb")
     monkeypatch.setattr(wandb, "init", lambda **options: wandb_run, raising=False)

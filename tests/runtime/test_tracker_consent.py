@@ -22,7 +22,7 @@ from rl_training.telemetry.tracker_consent import PROOF_FIELD, is_own, proof_for
 from run_cases import stop_at
 from tiny_runs import managed, tiny_config
 
-REFUSED = "nothing is sent to it; pass --trackers (in Python: trackers=True)"
+REFUSED = "nothing is sent there; pass --trackers (in Python: trackers=True)"
 
 
 class FakeRun:
@@ -32,7 +32,7 @@ class FakeRun:
 
     def log(self, metrics: dict[str, Any]) -> None: ...
 
-    def finish(self) -> None: ...
+    def finish(self, **options: Any) -> None: ...
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_run_from_elsewhere_is_asked_for(
     result = resume(run, show=False)
     assert projects == [] and result.env_steps == 64
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("warning: wandb_project: the W&B project 'mine'") and REFUSED in line
+    assert "that is not known to be yours names wandb ('mine')" in line and REFUSED in line
     assert not (tmp_path / "states" / "stranger").exists()
     # Whoever asks for it once is asked no more.
     resume(run, total_timesteps=96, trackers=True, show=False)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rl_training.telemetry import sinks
 from rl_training.telemetry.recorder import Recorder, read_metrics
+from rl_training.telemetry.tracker_identity import stored_id
 
 
 def train_line(step: int) -> dict[str, Any]:
@@ -84,11 +84,11 @@ def test_the_last_whole_line_is_found_however_long_the_lines_are(tmp_path: Path,
 def test_only_a_plain_id_in_the_run_is_sent_to_wandb(tmp_path: Path, content: str) -> None:
     path = tmp_path / "wandb_run_id"
     path.write_text("abc-123_Z\n")
-    assert sinks._stored_id(path) == "abc-123_Z"
+    assert stored_id(tmp_path, "wandb") == "abc-123_Z"
     path.unlink()
     if content == "a link":
         (tmp_path / "secret").write_text("secret")
         path.symlink_to(tmp_path / "secret")
     else:
         path.write_text(content)
-    assert sinks._stored_id(path) is None
+    assert stored_id(tmp_path, "wandb") is None

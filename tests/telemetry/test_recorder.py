@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import builtins
 import csv
 import errno
 import json
@@ -17,6 +16,9 @@ import torch
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.telemetry import recorder as recorder_module
 from rl_training.telemetry.recorder import WALL_CLOCK_FIELDS, Recorder, read_metrics, without_wall_clock
+from rl_training.telemetry.sinks import SinkRun
+from rl_training.telemetry.tensorboard_sink import TensorBoardSink
+from rl_training.telemetry.wandb_sink import WandbSink
 
 
 def train_line(step: int, **metrics: Any) -> dict[str, Any]:
@@ -258,13 +260,15 @@ def test_tensorboard_events_are_readable_and_a_resumed_run_replaces_the_lost_int
     # The counter in the names of event files: as text, 10 comes before 9, so the second must tell the files apart.
     counter = iter([9, 10])
     monkeypatch.setattr(event_file_writer, "_global_uid", types.SimpleNamespace(get=lambda: next(counter)))
-    with Recorder(tmp_path, tensorboard=True) as recorder:
+    with Recorder(tmp_path) as recorder:
+        recorder.open_sinks([TensorBoardSink()], SinkRun(tmp_path))
         recorder.record(train_line(100, loss=1.0, steps_per_second=50.0, note="text", missing=math.nan))
         recorder.record(eval_line(100, 21.0))
         offset = recorder.offset()
         recorder.record(train_line(200, loss=-9.0))
         recorder.record(train_line(300, loss=-9.0))
-    with Recorder(tmp_path, tensorboard=True, resume_offset=offset) as recorder:
+    with Recorder(tmp_path, resume_offset=offset) as recorder:
+        recorder.open_sinks([TensorBoardSink()], SinkRun(tmp_path))
         recorder.record(train_line(200, loss=0.5))
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
@@ -272,25 +276,6 @@ def test_tensorboard_events_are_readable_and_a_resumed_run_replaces_the_lost_int
     assert [(event.step, event.value) for event in events.Scalars("eval/mean_return")] == [(100, 21.0)]
     assert events.Scalars("time/steps_per_second")[0].value == 50.0
     assert not {"train/env_steps", "train/note", "train/missing"} & set(events.Tags()["scalars"])
-
-
-def test_missing_tensorboard_names_the_extra(tmp_path, monkeypatch):
-    real_import = builtins.__import__
-
-    def without_tensorboard(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.startswith("torch.utils.tensorboard"):
-            raise ModuleNotFoundError("No module named 'tensorboard'")
-        return real_import(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_tensorboard)
-    with pytest.raises(ConfigError, match=r"install the extra `tensorboard`"):
-        Recorder(tmp_path, tensorboard=True)
-
-
-def test_missing_wandb_names_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(ConfigError, match=r"install the extra `wandb`"):
-        Recorder(tmp_path, wandb_project="project")
 
 
 def test_wandb_falls_back_to_offline_and_keeps_its_run_over_a_resume(tmp_path, monkeypatch, capsys):
@@ -302,12 +287,15 @@ def test_wandb_falls_back_to_offline_and_keeps_its_run_over_a_resume(tmp_path, m
         if options.get("mode") != "offline":
             raise RuntimeError("no network\nmore text")
         return types.SimpleNamespace(
-            id="abc", log=logged.append, finish=lambda: None, define_metric=lambda *names, **options: None
+            id="abc", log=logged.append, finish=lambda **options: None, define_metric=lambda *names, **options: None
         )
 
     monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
     for resume_offset in (None, 0):
-        with Recorder(tmp_path, wandb_project="project", resume_offset=resume_offset) as recorder:
+        with Recorder(tmp_path, resume_offset=resume_offset) as recorder:
+            recorder.open_sinks([WandbSink(project="project")], SinkRun(tmp_path))
             recorder.record(train_line(100, loss=0.5, broken=math.nan))
             recorder.record(eval_line(100, 7.0))
     assert [call["id"] for call in calls] == [None, None, "abc", "abc"]

@@ -21,7 +21,7 @@ from rl_training.storage.durable_files import make_directory
 from rl_training.storage.run_file import created_at, read_run_info
 from rl_training.telemetry.metric_lines import METRICS_FILE, Line
 from rl_training.telemetry.metric_tail import MetricTail
-from rl_training.telemetry.sinks import TensorBoardSink
+from rl_training.telemetry.tensorboard_sink import TensorBoardSink
 from rl_training.text import clean_text, one_line
 
 POLL_SECONDS = 2.0

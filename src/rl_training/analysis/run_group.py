@@ -21,7 +21,16 @@ from rl_training.text import clean_text
 
 # Where a run is and how it is reported. They are not part of an experiment.
 PLACE = ("run_name", "output_dir")
-REPORTS = ("log_every", "log_info", "record_every", "keep_checkpoints", "tensorboard", "wandb_project", "env_timeout")
+REPORTS = (
+    "log_every",
+    "log_info",
+    "record_every",
+    "keep_checkpoints",
+    "sinks",
+    "tensorboard",
+    "wandb_project",
+    "env_timeout",
+)
 MACHINE = ("threads", "device", "compile", "vector_backend", "runtime.backend", "runtime.actor_timeout")
 NOT_THE_EXPERIMENT = frozenset(("seed", *PLACE, *REPORTS, *MACHINE))
 SECTIONS = ("env_kwargs", "eval_env_kwargs", "runtime", "model", "algo_kwargs")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,10 +23,12 @@ from rl_training.runtime.episode_video import Recording, record_episode
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult
 from rl_training.runtime.resolved_defaults import resolve_defaults
 from rl_training.runtime.run_envs import env_name, require_stored_spaces, spaces_of, with_env
+from rl_training.runtime.sink_list import split_sinks, uses_trackers
 from rl_training.runtime.spec import get_spec
-from rl_training.runtime.workflows import CallbackArgument, TrainResult, resume, train, uses_trackers
+from rl_training.runtime.workflows import CallbackArgument, TrainResult, resume, train
 from rl_training.storage.checkpoints import Checkpoint, load_checkpoint, resolve_checkpoint, save_checkpoint
 from rl_training.storage.run_directory import is_run_directory, open_run_directory
+from rl_training.telemetry.sinks import Sink
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -77,12 +79,17 @@ class ManagedAlgorithm:
         eval_env: str | EnvMaker | None = None,
         **settings: Any,
     ) -> None:
+        objects: list[Sink] = []
+        if "sinks" in settings:
+            entries, objects = split_sinks(settings["sinks"])
+            settings = {**settings, "sinks": entries}
         config = resolve_defaults(self._configure(env, preset, settings), env)
         spaces = spaces_of(config.env_id if env is None else env, config)
         spec = get_spec(self.algorithm)
         spec.check_spaces(spaces, config.env_id)
         agent = Agent(spec.learner(spaces, config, Streams(config.seed)), spaces, config)
         self._set_up(agent, None if isinstance(env, str) else env, eval_env)
+        self._sinks = objects
 
     def _set_up(self, agent: Agent, env: Env | None, eval_env: str | EnvMaker | None) -> None:
         self.agent = agent
@@ -94,6 +101,7 @@ class ManagedAlgorithm:
         self._resume_from: Path | None = None
         self._initial_learner: dict[str, Any] | None = None
         self._run_info: Mapping[str, Any] | None = None  # run.json of the agent that was loaded
+        self._sinks = []  # objects; names are in the config
         self._trackers: bool | None = None  # whether the run that this object started uses them
         self._base_steps = 0
 
@@ -104,6 +112,7 @@ class ManagedAlgorithm:
         callback: CallbackArgument | None = None,
         show: bool | None = None,
         trackers: bool | None = None,
+        sinks: Sequence[Sink] = (),
     ) -> Self:
         """Train for `total_timesteps` env steps; without a number, to the end of the config's budget.
 
@@ -112,7 +121,8 @@ class ManagedAlgorithm:
 
         A second call continues the same run in the same run directory: with a number for that many more steps
         (schedules stretch to the new total), without one to the end of a run that was stopped. `trackers` says whether
-        to log to the tracker that the config names; None does so unless the agent was loaded and another user set it.
+        to use the trackers that the config names; None does so unless the agent was loaded and another user set them.
+        `sinks` are objects with the methods of `Sink`, beside those that the object was made with.
 
         A last evaluation that fails does not raise: `result.evaluation_error` has the error, the agent is trained.
         """
@@ -120,6 +130,7 @@ class ManagedAlgorithm:
             total_timesteps = whole_number("total_timesteps", total_timesteps)
         total = None if total_timesteps is None else self._base_steps + total_timesteps
         options: dict[str, Any] = {"env": self._env, "eval_env": self._eval_env, "callback": callback, "show": show}
+        options["sinks"] = [*self._sinks, *sinks]
         if self._resume_from is None:
             config = self.config if total is None else load_config(self.config, {"total_timesteps": total})
             if trackers is None:

@@ -22,6 +22,7 @@ from rl_training.checkup.packages import (
 )
 from rl_training.checkup.requirements import installed_version, package_requirements, python_range, tested_pythons
 from rl_training.errors import install_hint
+from rl_training.telemetry.sink_entries import BUILT_IN_SINKS, sinks_of
 
 if TYPE_CHECKING:
     from rl_training.checkup.run_check import Plan
@@ -64,8 +65,12 @@ class Examination:
             problem = extra_problem(extra, requirements, installed_version, trials)
             if problem is not None:
                 yield fail("extras", f"{setting} needs the extra {extra}: {problem}", install_hint(extra))
-        if self.config.wandb_project is not None and machine.wandb_installed and not machine.wandb_key:
-            yield warn("wandb", "the run names a W&B project, but there is no API key: it logs offline", "wandb login")
+        if (
+            any(entry.name == "wandb" for entry in sinks_of(self.config))
+            and machine.wandb_installed
+            and not machine.wandb_key
+        ):
+            yield warn("wandb", "the run logs to W&B, but there is no API key: it logs offline", "wandb login")
         if any(finding.status == "fail" and finding.what in ("torch", "dependencies") for finding in self.findings):
             return  # nothing that follows could be imported
 
@@ -77,7 +82,6 @@ class Examination:
 
 def needed_extras(config: TrainConfig) -> Iterator[tuple[str, str]]:
     """The extras that settings of a run need, each with the setting. What an env needs, its making says."""
-    if config.tensorboard:
-        yield "tensorboard", "tensorboard=true"
-    if config.wandb_project is not None:
-        yield "wandb", "wandb_project"
+    for entry in sinks_of(config):
+        if entry.name in BUILT_IN_SINKS:
+            yield entry.name, f"the sink {entry.name}"

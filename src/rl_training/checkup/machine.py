@@ -9,7 +9,6 @@ import contextlib
 import glob
 import importlib.util
 import math
-import netrc
 import os
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl_training.data.replay_memory import available_bytes, control_groups
+from rl_training.telemetry.wandb_sink import has_wandb_key
 from rl_training.text import one_line
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -144,14 +144,3 @@ def has_ffmpeg() -> bool | None:
         return shutil.which(named) is not None
     bundled = glob.glob(str(folder / "binaries" / "ffmpeg*"))
     return bool(bundled) or shutil.which("ffmpeg") is not None
-
-
-def has_wandb_key() -> bool:
-    """Whether W&B could log in. Nothing is sent, and the key is neither kept nor shown."""
-    if os.environ.get("WANDB_API_KEY"):
-        return True
-    host = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai").split("://")[-1].split("/")[0]
-    path = os.environ.get("NETRC") or os.path.expanduser("~/.netrc")
-    with contextlib.suppress(OSError, netrc.NetrcParseError, UnicodeDecodeError):
-        return netrc.netrc(path).authenticators(host) is not None
-    return False

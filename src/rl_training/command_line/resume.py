@@ -26,7 +26,7 @@ def resume(
         typer.Option("--total-timesteps", help="New total, including the steps already done.", show_default=False),
     ] = None,
     trackers: Annotated[
-        bool, typer.Option("--trackers", help="Log to the W&B project of a run that someone else started, too.")
+        bool, typer.Option("--trackers", help="Use the trackers and sinks of a run that someone else started, too.")
     ] = False,
     overrides: Annotated[
         list[str] | None,

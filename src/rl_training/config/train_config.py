@@ -27,7 +27,9 @@ from rl_training.config.messages import as_config_error
 from rl_training.config.model_config import ModelConfig as ModelConfig
 from rl_training.config.pixels import pixel_options
 from rl_training.config.runtime_settings import RuntimeConfig
+from rl_training.config.sink_settings import MOST_SINKS, checked_sinks
 from rl_training.errors import ConfigError
+from rl_training.telemetry.sink_entries import sinks_of
 
 MOST_ENV_PROCESSES = 1024
 # More threads than a machine has cores are of no use, and 100,000 of them end the process without a message.
@@ -120,9 +122,14 @@ class TrainConfig(StrictModel):
         description="Environment steps between checkpoints; auto depends on the kind of run, 0 saves at start and end.",
     )
     keep_checkpoints: int = Field(2, ge=1, description="Number of recent checkpoints to keep.")
-    tensorboard: bool = Field(False, description="Also write TensorBoard event files.")
+    sinks: tuple[str | dict[str, JsonValue], ...] = Field(
+        (),
+        max_length=MOST_SINKS,
+        description="Also log to tensorboard, wandb, mlflow, trackio or your own sink; options: {sink: NAME, ...}.",
+    )
+    tensorboard: bool = Field(False, description="Also write TensorBoard event files; the same as a sink tensorboard.")
     wandb_project: str | None = Field(
-        None, min_length=1, description="Weights & Biases project that the run also logs to; null disables it."
+        None, min_length=1, description="Weights & Biases project to log to; the same as {sink: wandb, project: ...}."
     )
     runtime: RuntimeConfig = Field(
         default_factory=RuntimeConfig, description="Who steps the environments: the learner's process, or actors."
@@ -142,6 +149,11 @@ class TrainConfig(StrictModel):
     @classmethod
     def _names_of_classes(cls, value: Any) -> Any:
         return checked_callbacks(value)
+
+    @field_validator("sinks", mode="before")
+    @classmethod
+    def _names_of_sinks(cls, value: Any) -> Any:
+        return checked_sinks(value)
 
     @field_validator("algo_kwargs", mode="before")
     @classmethod
@@ -167,6 +179,7 @@ class TrainConfig(StrictModel):
         except ConfigError as error:
             raise ConfigError(f"eval_env_kwargs: {error}", key="eval_env_kwargs") from None
         config._check_env_processes()
+        sinks_of(config)
         if config.defaults == "fixed":  # otherwise the other values are not known yet
             config.algo_kwargs.check(config)
             config.model.check(config.algo_kwargs.separate_critic, config.algo)

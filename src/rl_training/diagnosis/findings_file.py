@@ -15,11 +15,12 @@ from rl_training.diagnosis.rule_book import Diagnosis, diagnose
 from rl_training.diagnosis.run_finding import Finding
 from rl_training.storage.durable_files import atomic_write_text
 from rl_training.telemetry.metric_lines import METRICS_FILE, Line, iterate_lines
+from rl_training.telemetry.sinks import Sink
 
 FINDINGS_FILE = "findings.jsonl"
 
 
-class FindingsSink:
+class FindingsSink(Sink):
     """Shows each metric line to the rules, passes new findings to `tell`, and keeps them in the run."""
 
     name = "findings"

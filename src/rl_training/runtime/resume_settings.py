@@ -27,6 +27,7 @@ REPORTS = (
     "patience",
     "record_every",
     "callbacks",
+    "sinks",
     "tensorboard",
     "wandb_project",
 )

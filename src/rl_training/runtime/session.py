@@ -37,10 +37,10 @@ from rl_training.runtime.train_result import TrainResult
 from rl_training.storage.checkpoints import Checkpoint, fingerprint, fingerprint_differences
 from rl_training.storage.run_directory import RunDirectory
 from rl_training.storage.session_record import describe_session, with_session
-from rl_training.telemetry import tracker_consent
 from rl_training.telemetry.console import ConsoleDisplay
 from rl_training.telemetry.metric_lines import warn
 from rl_training.telemetry.recorder import Recorder
+from rl_training.telemetry.sinks import Sink, SinkRun
 from rl_training.text import one_line
 
 __all__ = ["Session", "TrainResult", "run_session"]
@@ -299,13 +299,14 @@ def run_session(
     hooks: Hooks,
     show: bool | None,
     checkpoint: Checkpoint | None = None,
-    trackers: bool = True,
+    sinks: Sequence[Sink] = (),
+    tracker_fields: Mapping[str, Any] | None = None,
     changes: Sequence[str] = (),
 ) -> TrainResult:
     """Build a session, train, and close everything again. An error is reported in the run directory and raised.
 
-    The caller has locked the run. Without `trackers` nothing is sent to the tracker that the config names. `changes`
-    are the settings, in words, that keep a resumed run from continuing bit for bit.
+    The caller has locked the run and made the `sinks`; `tracker_fields` of run.json say who may use them again.
+    `changes` are the settings, in words, that keep a resumed run from continuing bit for bit.
     """
     started, config = time.perf_counter(), loop.config
     agent = Agent(loop.learner, loop.collector.spaces, config)
@@ -320,7 +321,6 @@ def run_session(
     hooks.attach(RunContext(agent, run, loop, hooks, surroundings))
     saver = RunSaver(run, config, agent.spaces, loop, window, hooks, display.note)
     crashes = CrashReports(run.path, config, loop, display.note)
-    project = config.wandb_project if trackers else None
     with contextlib.ExitStack() as stack:
         seconds_before = 0.0
         if checkpoint is not None:
@@ -331,14 +331,16 @@ def run_session(
         findings = FindingsSink(run.path, config, lambda finding: _tell(finding, display, recorder))
         recorder = Recorder(
             run.path,
-            tensorboard=config.tensorboard,
-            wandb_project=project,
             display=display,
             sinks=(findings,),
             resume_offset=saver.metrics_offset,
         )
+        stack.enter_context(recorder)
         if checkpoint is not None:
             findings.rebuild()
+        known = tuple(str(finding) for finding in findings.findings)
+        settings = config.model_dump(mode="json")
+        recorder.open_sinks(sinks, SinkRun(run.path, settings, findings=known, tell=display.note))
         session = Session(
             config=config,
             run=run,
@@ -348,13 +350,13 @@ def run_session(
             signals=signals,
             window=window,
             display=display,
-            recorder=stack.enter_context(recorder),
+            recorder=recorder,
             saver=saver,
             crashes=crashes,
             findings=findings,
             clock=RunClock(loop, started, seconds_before),
             hooks=hooks,
-            tracker_fields={} if project is None else tracker_consent.proof_for(project),
+            tracker_fields=tracker_fields or {},
         )
         try:
             result = session.train(checkpoint, changes)
@@ -378,6 +380,4 @@ def run_session(
 def _tell(finding: Finding, display: ConsoleDisplay, recorder: Recorder) -> None:
     """Show a finding, and pass it to the trackers that take notes."""
     display.note(f"finding at {finding}")
-    note = getattr(recorder, "note", None)
-    if note is not None:
-        note(str(finding), finding.env_steps)
+    recorder.note(str(finding), finding.env_steps)

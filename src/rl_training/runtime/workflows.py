@@ -19,6 +19,7 @@ from rl_training.runtime.loop_setup import open_loop
 from rl_training.runtime.resume_settings import changed_on_resume
 from rl_training.runtime.run_envs import CALLABLE_PREFIX, with_env
 from rl_training.runtime.session import run_session
+from rl_training.runtime.sink_list import make_sinks, permitted, proof_of
 from rl_training.runtime.stop_signals import StopSignals
 from rl_training.runtime.train_result import TrainResult
 from rl_training.storage.checkpoints import (
@@ -38,7 +39,8 @@ from rl_training.storage.run_directory import (
     open_run_directory,
 )
 from rl_training.telemetry.metric_lines import warn
-from rl_training.telemetry.tracker_consent import is_own, refusal
+from rl_training.telemetry.sink_entries import sinks_of
+from rl_training.telemetry.sinks import Sink
 
 __all__ = ["CallbackArgument", "TrainResult", "agent_of", "evaluate_checkpoint", "predict", "resume", "train"]
 
@@ -52,13 +54,15 @@ def train(
     show: bool | None = None,
     initial_learner: dict[str, Any] | None = None,
     trackers: bool = True,
+    sinks: Sequence[Sink] = (),
 ) -> TrainResult:
     """Run `config` in a new run directory.
 
     `env` replaces the config's env id: a callable that makes environments, or a vector environment. `eval_env` is
     evaluated on instead of `env`. `callback` is a `Callback`, a function that sees every `Progress` and stops the run
     by returning False, or a list of them. `show` forces the live display on or off. `initial_learner` is the state of a
-    learner to start from. With `trackers=False` nothing is sent to the tracker that the config names.
+    learner to start from. With `trackers=False` nothing is sent to the trackers that the config names. `sinks` are
+    objects with the methods of `Sink`, beside the setting of that name.
 
     >>> from rl_training import load_config
     >>> result = train(load_config("ppo/cartpole", {"total_timesteps": 512}), show=False)
@@ -68,6 +72,8 @@ def train(
     signals = StopSignals()
     output_dir = absolute_output_dir(config.output_dir)  # now: an environment may change the working directory
     hooks = open_hooks(config, callback, warn)
+    used = permitted(sinks_of(config), (), {}, trackers)
+    made = make_sinks(used, sinks)
     with open_loop(config, env, eval_env, signals) as loop:
         if initial_learner is not None:
             loop.learner.load_state_dict(initial_learner)
@@ -84,7 +90,15 @@ def train(
         with signals, run.lock():
             save_config(loop.config, run.path / "config.yaml")
             return run_session(
-                loop, run, signals, env=env, eval_env=eval_env, hooks=hooks, show=show, trackers=trackers
+                loop,
+                run,
+                signals,
+                env=env,
+                eval_env=eval_env,
+                hooks=hooks,
+                show=show,
+                sinks=made,
+                tracker_fields=proof_of(config, used),
             )
 
 
@@ -104,11 +118,12 @@ def resume(
     callback: CallbackArgument | None = None,
     show: bool | None = None,
     trackers: bool | None = None,
+    sinks: Sequence[Sink] = (),
 ) -> TrainResult:
     """Continue a run from its newest good checkpoint, or from the one named, in the same run directory.
 
     `total_timesteps` extends the run. `overrides` change settings that describe the machine or the reports, such as
-    {"compile": "off"}; the others belong to the experiment. `trackers` says whether to log to the tracker that the run
+    {"compile": "off"}; the others belong to the experiment. `trackers` says whether to log to the trackers that the run
     names; None does so only if this user started the run. The other options are those of `train`.
     """
     found = resolve_checkpoint(target, output_dir, segments="skip")
@@ -132,6 +147,7 @@ def resume(
             callback=callback,
             show=show,
             trackers=trackers,
+            sinks=sinks,
         )
 
 
@@ -146,14 +162,14 @@ def _resume(
     callback: CallbackArgument | None,
     show: bool | None,
     trackers: bool | None,
+    sinks: Sequence[Sink],
 ) -> TrainResult:
     checkpoint = replace(checkpoint, skipped=_damaged_after(checkpoint))
     config = stored_config(checkpoint)
-    stored_project = config.wandb_project
+    stored = sinks_of(config)
     config, changes = changed_on_resume(config, overrides, total_timesteps)
     config = with_env(config, env)
-    if trackers is None:
-        trackers = uses_trackers(config, run.read_info(), named_now=config.wandb_project != stored_project)
+    used = permitted(sinks_of(config), stored, run.read_info(), trackers)
     if config.total_timesteps < checkpoint.env_steps:
         raise ConfigError(
             f"total_timesteps: {config.total_timesteps} is less than the {checkpoint.env_steps} steps already done"
@@ -161,6 +177,7 @@ def _resume(
     if isinstance(env, str):
         env = None  # the config names it
     hooks = open_hooks(config, callback, warn)
+    made = make_sinks(used, sinks)
     hooks.ignore_stops_until = run.read_info().get("stopped_at", 0)
     run.know(algorithm=config.algo, env=config.env_id, seed=config.seed, env_steps=checkpoint.env_steps)
     with StopSignals(has_checkpoint=True) as signals, open_loop(config, env, eval_env, signals, checkpoint) as loop:
@@ -174,7 +191,8 @@ def _resume(
             hooks=hooks,
             show=show,
             checkpoint=checkpoint,
-            trackers=trackers,
+            sinks=made,
+            tracker_fields=proof_of(config, used),
             changes=changes,
         )
 
@@ -193,14 +211,6 @@ def _to_continue(run: RunDirectory) -> Path:
             is_start = checkpoint_steps(path) == 0
             return newest if is_start and read_json(path / "config.json").get("checkpoint_every") == 0 else path
     return newest
-
-
-def uses_trackers(config: TrainConfig, run_info: Mapping[str, Any], *, named_now: bool = False) -> bool:
-    """Whether the tracker of a stored config may be used without asking: the user named it now or started the run."""
-    if config.wandb_project is None or named_now or is_own(run_info, config.wandb_project):
-        return True
-    warn(refusal(config.wandb_project))
-    return False
 
 
 def _damaged_after(checkpoint: Checkpoint) -> list[str]:

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
@@ -29,8 +30,8 @@ from rl_training.telemetry.metric_lines import (
     warn,
     without_wall_clock,
 )
-from rl_training.telemetry.sinks import ConsoleSink, CsvSink, Display, Sink, TensorBoardSink, WandbSink
-from rl_training.text import reason
+from rl_training.telemetry.sinks import ConsoleSink, CsvSink, Display, Sink, SinkRun
+from rl_training.text import clean_text, reason
 
 __all__ = ["WALL_CLOCK_FIELDS", "Recorder", "read_metrics", "without_wall_clock"]
 
@@ -49,8 +50,6 @@ class Recorder:
         run_dir: Path | str,
         *,
         table: bool = True,
-        tensorboard: bool = False,
-        wandb_project: str | None = None,
         display: Display | None = None,
         sinks: Sequence[Sink] = (),
         resume_offset: int | None = None,
@@ -61,6 +60,7 @@ class Recorder:
         self._waiting = bytearray()
         self._is_stuck = self._is_lost = False
         self._file: FileIO | None = None
+        self._resumed = resume_offset is not None
         try:
             run_dir.mkdir(parents=True, exist_ok=True)
             if resume_offset is not None:
@@ -76,15 +76,7 @@ class Recorder:
             raise self._failure(error) from error
         try:
             if table:
-                self._add("csv", lambda: CsvSink(run_dir))
-            if tensorboard:
-                resumed = resume_offset is not None
-                self._add(
-                    "tensorboard",
-                    lambda: TensorBoardSink(run_dir, _last_step(self.path) + 1 if resumed else None),
-                )
-            if wandb_project:
-                self._add("wandb", lambda: WandbSink(wandb_project, run_dir))
+                self._add_table(run_dir)
             if display is not None:
                 self._sinks.append(ConsoleSink(display))
             self._sinks.extend(sinks)
@@ -92,13 +84,25 @@ class Recorder:
             self.close()
             raise
 
-    def _add(self, name: str, build: Callable[[], Sink]) -> None:
+    def _add_table(self, run_dir: Path) -> None:
         try:
-            self._sinks.append(build())
-        except ConfigError:
-            raise  # the user must install a missing package before training starts
+            self._sinks.append(CsvSink(run_dir))
         except Exception as error:
-            warn(f"{name} logging is off: {reason(error)}")
+            warn(f"csv logging is off: {reason(error)}")
+
+    def open_sinks(self, sinks: Sequence[Sink], run: SinkRun) -> None:
+        """Open sinks of the user. One that cannot be opened is off, with one line."""
+        if self._resumed:
+            run = replace(run, resumed_after=_last_step(self.path))
+        for sink in sinks:
+            try:
+                _call(sink, "open", run)
+            except Exception as error:
+                warn(f"{_name(sink)} logging is off: {reason(error)}")
+                _close_sink(sink, quiet=True)
+            else:
+                # At the front, because sinks close in reverse order and the display must close before these.
+                self._sinks.insert(0, sink)
 
     def record(self, line: Mapping[str, Any]) -> None:
         """Write one line. It must contain `env_steps`; its default `kind` is "train"."""
@@ -121,6 +125,10 @@ class Recorder:
                 warn(f"{self.path} cannot be written, lines wait in memory: {reason(error)}")
             self._is_stuck = True
         self._each(lambda sink: sink.write(cleaned))
+
+    def note(self, text: str, env_steps: int) -> None:
+        """Pass a finding to the sinks that take notes."""
+        self._each(lambda sink: _call(sink, "note", text, env_steps))
 
     def _keep_file(self) -> None:
         """Write to a new file if something has removed or replaced ours: lines would vanish without a word."""
@@ -161,7 +169,7 @@ class Recorder:
             self._sync(self._file)
         except OSError as error:
             raise self._failure(error) from error
-        self._each(lambda sink: sink.flush())
+        self._each(lambda sink: _call(sink, "flush"))
 
     def close(self) -> None:
         """Flush and close the file and all sinks. A second call does nothing."""
@@ -187,11 +195,13 @@ class Recorder:
 
     def _each(self, action: Callable[[Sink], None]) -> None:
         for sink in tuple(self._sinks):
+            if not any(sink is other for other in self._sinks):
+                continue  # a note, which a sink passed on while it was written to, has turned this one off
             try:
                 action(sink)
             except Exception as error:
-                self._sinks.remove(sink)
-                warn(f"{sink.name} logging is off from now on: {reason(error)}")
+                self._sinks = [other for other in self._sinks if other is not sink]
+                warn(f"{_name(sink)} logging is off from now on: {reason(error)}")
                 _close_sink(sink, quiet=True)
 
     def _failure(self, error: OSError) -> CheckpointError:
@@ -238,9 +248,20 @@ def _last_step(path: Path) -> int:
     return max((int(line.get("env_steps") or 0) for line in iterate_lines(path)), default=-1)
 
 
+def _name(sink: Sink) -> str:
+    return clean_text(str(getattr(sink, "name", "") or type(sink).__name__), 60)
+
+
+def _call(sink: Sink, method: str, *arguments: Any) -> None:
+    """Call a method that a sink which is no subclass of `Sink` may lack."""
+    found = getattr(sink, method, None)
+    if found is not None:
+        found(*arguments)
+
+
 def _close_sink(sink: Sink, quiet: bool = False) -> None:
     try:
-        sink.close()
+        _call(sink, "close")
     except Exception as error:
         if not quiet:
-            warn(f"{sink.name} logging did not close cleanly: {reason(error)}")
+            warn(f"{_name(sink)} logging did not close cleanly: {reason(error)}")

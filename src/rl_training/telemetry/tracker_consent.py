@@ -1,9 +1,10 @@
 """Consent to trackers: whether the user of this process started the run that names a tracker.
 
-A tracker such as W&B sends metrics to a server under the user's account. A run directory that came from someone else
-must not decide that. So a run with a tracker carries a proof in its run.json, made with a secret that never leaves the
-user's state directory (on a cluster, the shared home). Owner and permissions of files prove nothing: whoever unpacks an
-archive owns its files. The proof is bound to the tracker's project, and it contains no name of a user or machine.
+A tracker such as W&B sends metrics to a server under the user's account, and a sink of one's own is code. A run
+directory that came from someone else must not decide that. So a run with a tracker carries a proof in its run.json,
+made with a secret that never leaves the user's state directory (on a cluster, the shared home). Owner and permissions
+of files prove nothing: whoever unpacks an archive owns its files. The proof is bound to the trackers and their options,
+and it contains no name of a user or machine.
 """
 
 from __future__ import annotations
@@ -14,45 +15,44 @@ import hmac
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rl_training.storage.real_files import open_own_descriptor
-from rl_training.text import clean_text
 
 PROOF_FIELD = "tracker_proof"  # in run.json
 _SECRET = re.compile(rb"[0-9a-f]{64}")
 
 
-def proof_for(project: str) -> dict[str, str]:
-    """The field of run.json that shows who started a run with this project; empty if there is nowhere for a secret."""
+def proof_for(trackers: str) -> dict[str, str]:
+    """The field of run.json that shows who started a run with these trackers; empty if a secret has no place."""
     secret = _read_secret() or _create_secret()
     if secret is None:
         return {}
     salt = secrets.token_hex(8)
-    return {PROOF_FIELD: f"{salt}:{_sign(secret, salt, project)}"}
+    return {PROOF_FIELD: f"{salt}:{_sign(secret, salt, trackers)}"}
 
 
-def is_own(run_info: Mapping[str, Any], project: str) -> bool:
-    """Whether run.json carries the proof of this user for this project. Nothing is created or sent."""
+def is_own(run_info: Mapping[str, Any], trackers: str) -> bool:
+    """Whether run.json carries the proof of this user for these trackers. Nothing is created or sent."""
     secret, proof = _read_secret(), run_info.get(PROOF_FIELD)
     if secret is None or not isinstance(proof, str):
         return False
     salt, _, signature = proof.partition(":")
-    return hmac.compare_digest(_encoded(signature), _encoded(_sign(secret, salt, project)))
+    return hmac.compare_digest(_encoded(signature), _encoded(_sign(secret, salt, trackers)))
 
 
-def refusal(project: str) -> str:
-    """The line that says that a tracker is not used, and how to use it."""
+def refusal(trackers: Sequence[str]) -> str:
+    """The line that says that trackers are not used, and how to use them."""
     return (
-        f"wandb_project: the W&B project {clean_text(project, 60)!r} is named by a stored run or agent that is not "
-        "known to be yours, so nothing is sent to it; pass --trackers (in Python: trackers=True) to log to it"
+        f"sinks: a stored run or agent that is not known to be yours names {', '.join(trackers)}, so nothing is sent "
+        "there; pass --trackers (in Python: trackers=True) to log to it"
     )
 
 
-def _sign(secret: bytes, salt: str, project: str) -> str:
-    return hmac.new(secret, _encoded(f"{salt}:{project}"), hashlib.sha256).hexdigest()
+def _sign(secret: bytes, salt: str, trackers: str) -> str:
+    return hmac.new(secret, _encoded(f"{salt}:{trackers}"), hashlib.sha256).hexdigest()
 
 
 def _encoded(text: str) -> bytes:

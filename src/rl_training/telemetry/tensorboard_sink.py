@@ -1,0 +1,61 @@
+"""The sink that writes TensorBoard event files into the run directory."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from rl_training.storage.durable_files import make_own_directory
+from rl_training.telemetry.metric_lines import WALL_CLOCK_FIELDS, Line
+from rl_training.telemetry.sinks import Sink, SinkRun
+
+TENSORBOARD_DIRECTORY = "tensorboard"
+_EVENT_FILE = re.compile(r"events\.out\.tfevents\.\d{10}\.")
+
+
+class TensorBoardSink(Sink):
+    """Scalars as `train/...`, `eval/...` and `time/...` over environment steps; findings as text."""
+
+    name = "tensorboard"
+    _writer: Any
+
+    def open(self, run: SinkRun) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder = make_own_directory(run.run_dir / TENSORBOARD_DIRECTORY)
+        _wait_for_a_later_name(folder)
+        # TensorBoard hides earlier events from purge_step on, because the resumed run writes them again.
+        purge_step = None if run.resumed_after is None else run.resumed_after + 1
+        self._writer = SummaryWriter(str(folder), purge_step=purge_step)
+
+    def write(self, line: Line) -> None:
+        kind = line["kind"]
+        for key, value in line.items():
+            if key == "env_steps" or not isinstance(value, (int, float)):
+                continue
+            group = "time" if key in WALL_CLOCK_FIELDS else kind
+            self._writer.add_scalar(f"{group}/{key.removeprefix(kind + '_')}", value, line["env_steps"])
+
+    def note(self, text: str, env_steps: int) -> None:
+        self._writer.add_text("findings", text, env_steps)
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _wait_for_a_later_name(folder: Path) -> None:
+    """Wait until a new event file is named after a later second than the files in `folder`, at most one second.
+
+    TensorBoard reads event files in the order of their names, which begin with the second of their creation. Within
+    one second the order is that of process numbers and counters, as text: a resumed run could come before its past.
+    """
+    seconds = [int(name.split(".")[3]) for name in os.listdir(folder) if _EVENT_FILE.match(name)]
+    now = time.time()
+    if seconds and int(now) <= max(seconds):
+        time.sleep(min(max(seconds) + 1 - now, 1.0))
