@@ -188,6 +188,18 @@ def test_a_name_below_a_file_is_one_line(tmp_path: Path) -> None:
         export(tmp_path / "file" / "agent", 1)
 
 
+@pytest.mark.parametrize("name", ["/", "a\0b"])
+def test_what_can_be_no_name_is_one_line(name: str) -> None:
+    with pytest.raises(CheckpointError, match="cannot have this name"):
+        export(Path(name), 1)
+
+
+def test_the_working_directory_itself_can_be_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(export(tmp_path / "agent", 1))
+    assert load_checkpoint(export(Path("."), 2)).state["n"] == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["agent"]
+
+
 def test_where_names_cannot_be_swapped_a_failed_rename_is_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,7 +112,9 @@ def save_checkpoint(
     A name that is taken gets the suffix `-1`, `-2`, ... With `replace`, a checkpoint of that name is replaced
     instead. A directory that does not verify as a checkpoint, or contains anything else, is never replaced.
     """
-    directory = Path(directory)
+    directory = Path(directory) if Path(directory).name else Path(directory).absolute()  # `.` has no name
+    if not directory.name or "\0" in str(directory):
+        raise CheckpointError(f"{one_line(directory)}: a checkpoint cannot have this name; choose another one")
     if replace:
         _check_replaceable(directory, kind)
     if _count_values(config) > MAX_CONFIG_VALUES:
