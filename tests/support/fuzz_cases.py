@@ -100,6 +100,7 @@ READ_BY = {
     "eval": ["checkpoints", "run.json", ""],
     "predict": ["checkpoints", "config.yaml", ""],
     **{name: ["metrics.jsonl", "run.json", "config.yaml", ""] for name in ("plot", "compare", "diff")},
+    "dashboard": ["metrics.jsonl", "run.json", "config.yaml", "checkpoints", "crash", "videos", "findings.jsonl", ""],
     "watch": ["metrics.jsonl", "run.json", "lock", ""],
     "tensorboard": ["metrics.jsonl", "metrics.jsonl", ""],
     "play": ["play.gif", ".play.partial.gif", "checkpoints", ""],

@@ -62,6 +62,7 @@ ALWAYS = {
     "eval": ["--episodes", "1"],
     "doctor": ["--seconds", "0.05"],
     "tensorboard": ["--logdir", "written", "--no-serve"],
+    "dashboard": ["--export", "new.html"],
     "plot": ["--output", "new.png"],
 }
 # A large number here is a request for honest work, and one call in a case is enough.

@@ -21,7 +21,7 @@ SAVED_BY_CTRL_C = ("train", "resume")
 PROGRESS = "wrote "  # a line for each file of a report
 ERRORS = range(1, 6)  # exit codes with a line that explains them
 EXPLAINED = ("error: ", "warning: the run is trained and saved, but its last evaluation failed: ")
-NAMES_OUTPUT = ("--write", "--gif", "--mp4", "--logdir", "--output")
+NAMES_OUTPUT = ("--write", "--gif", "--mp4", "--logdir", "--output", "--export")
 BIDIRECTIONAL = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
