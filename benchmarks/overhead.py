@@ -1,0 +1,132 @@
+"""Measure what the reporting parts of a run cost: the same training with a part on and off, in alternating pairs.
+
+    python benchmarks/overhead.py                                    # every part, ppo/cartpole and dqn/cartpole
+    python benchmarks/overhead.py --parts all --pairs 10 --json      # all parts at once
+
+Each training is a process of its own. Its processor time (with its children) and its wall time are taken around
+`train`, so that imports do not count. The first of a pair changes from pair to pair, and a row is the median of the
+ratios on / off with its quartiles. On a busy machine only the processor time says anything. Trackers are measured if
+their packages are installed; what they send offline stays in a temporary directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+BAR = 1.01
+PRESETS = ("ppo/cartpole", "dqn/cartpole")
+TRACKERS = ("wandb", "mlflow", "trackio")
+PARTS = ("diagnoses", "info", "callback", "rules", "tensorboard", "sink", *TRACKERS)
+
+
+def train_once(preset: str, steps: int, parts: list[str], on: bool, folder: str) -> dict[str, float]:
+    """Train with the parts on or off; seconds of processor and wall."""
+    from rl_training import Callback, Sink, load_config, train
+    from rl_training.diagnosis.rule_book import Diagnosis
+
+    class Watch(Callback):
+        def on_episode(self, context: Any) -> None:
+            context.log("long_episode", context.episode.length > 100)
+
+        def on_round(self, context: Any) -> None:
+            context.log("rounds", 1.0)
+
+    class Keep(Sink):
+        def __init__(self) -> None:
+            self.lines: list[Any] = []
+
+        def write(self, line: dict[str, Any]) -> None:
+            self.lines.append(line)
+
+    # The same evaluations on both sides: rules need them, but they are no part of the rules' cost.
+    settings: dict[str, Any] = {"total_timesteps": steps, "output_dir": folder, "eval_every": steps // 4}
+    options: dict[str, Any] = {"show": False}
+    if not (on and "diagnoses" in parts):
+        Diagnosis.look = lambda self, line: []  # type: ignore[method-assign]
+    if on:
+        settings["sinks"] = [part for part in parts if part in ("tensorboard", *TRACKERS)]
+        if "info" in parts:
+            settings["log_info"] = ["score"]
+        if "rules" in parts:
+            settings |= {"stop_at_return": 1e9, "patience": 1_000_000}
+        if "callback" in parts:
+            options["callback"] = Watch()
+        if "sink" in parts:
+            options["sinks"] = [Keep()]
+    config = load_config(preset, settings)
+    before, started = os.times(), time.perf_counter()
+    train(config, **options)
+    after = os.times()
+    return {"processor": sum(after[:4]) - sum(before[:4]), "wall": time.perf_counter() - started}
+
+
+def in_a_process(*words: object) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
+        home = {"HOME": folder, "TRACKIO_DIR": folder, "XDG_STATE_HOME": folder, "WANDB_MODE": "offline"}
+        command = [sys.executable, __file__, "--once", *map(str, words), folder]
+        done = subprocess.run(command, env={**os.environ, **home}, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"the training failed: {done.stderr.strip().splitlines()[-1]}")
+    answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def measure(preset: str, steps: int, part: str, pairs: int) -> dict[str, Any]:
+    """The ratios on / off of alternating pairs."""
+    times: dict[bool, list[dict[str, float]]] = {True: [], False: []}
+    for pair in range(pairs):
+        for on in (pair % 2 == 0, pair % 2 == 1):
+            times[on].append(in_a_process(preset, steps, part, int(on)))
+    row: dict[str, Any] = {"preset": preset, "part": part, "pairs": pairs, "steps": steps}
+    for kind in ("processor", "wall"):
+        ratios = [a[kind] / b[kind] for a, b in zip(times[True], times[False], strict=True)]
+        low, median, high = statistics.quantiles(ratios, n=4) if pairs > 1 else ratios * 3
+        totals = sum(run[kind] for run in times[True]) / sum(run[kind] for run in times[False])
+        row[kind] = {"median": median, "quartiles": [low, high], "of_sums": totals}
+        row[kind]["seconds_off"] = statistics.median(run[kind] for run in times[False])
+    return row
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--once"]:
+        preset, steps, part, on, folder = sys.argv[2:]
+        parts = [each for each in PARTS if each not in TRACKERS] if part == "all" else [part]
+        print(json.dumps(train_once(preset, int(steps), parts, on == "1", folder)))
+        return 0
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--presets", nargs="+", default=PRESETS)
+    parser.add_argument("--parts", nargs="+", default=("all", *PARTS), choices=("all", *PARTS), metavar="PART")
+    parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=50_000)
+    parser.add_argument("--json", action="store_true", help="one JSON object per row")
+    arguments = parser.parse_args()
+    worst = 0.0
+    for preset in arguments.presets:
+        for part in arguments.parts:
+            if part in TRACKERS and importlib.util.find_spec(part) is None:
+                continue
+            row = measure(preset, arguments.steps, part, arguments.pairs)
+            if part == "all":
+                worst = max(worst, row["processor"]["median"])
+            if arguments.json:
+                print(json.dumps(row), flush=True)
+                continue
+            words = [
+                f"{kind} {row[kind]['median']:.4f} ({row[kind]['quartiles'][0]:.4f} to {row[kind]['quartiles'][1]:.4f})"
+                for kind in ("processor", "wall")
+            ]
+            print(f"{preset:14} {part:12} {'  '.join(words)}  of {row['processor']['seconds_off']:.2f} s", flush=True)
+    return int(worst > BAR)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
