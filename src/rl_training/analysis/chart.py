@@ -23,14 +23,21 @@ if TYPE_CHECKING:
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.2)))
 LOG_FROM = 4  # log scale from this ratio of budgets: on a linear axis short runs would be invisible
+# The tones of dashboard/static/look.css, on white.
+INK, SOFT_INK, EDGE, GRID, FAINT = "#16202c", "#556272", "#c3ccd6", "#e8ecf1", "#ccd3db"
 STYLE: Any = {
+    "text.color": INK,
+    "axes.edgecolor": EDGE,
+    "axes.labelcolor": SOFT_INK,
+    "xtick.color": SOFT_INK,
+    "ytick.color": SOFT_INK,
     "font.size": 11,
     "axes.titlesize": 13,
     "axes.titleweight": "bold",
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "grid.color": "#DDDDDD",
+    "grid.color": GRID,
     "grid.linewidth": 0.7,
     "axes.axisbelow": True,
     "legend.frameon": False,

@@ -11,19 +11,23 @@ from typing import TYPE_CHECKING, Any
 from rl_training.analysis.chart import (
     COLORS,
     DASHES,
+    FAINT,
+    INK,
+    SOFT_INK,
     chart_style,
     draw_median,
     format_step_axis,
     new_figure,
     save_png,
 )
-from rl_training.analysis.curves import Curve, on_grid
+from rl_training.analysis.curves import Curve, middle_half, on_grid
 from rl_training.config.algorithm_table import ALGORITHMS
 from rl_training.zoo.manifest import Entry
 from rl_training.zoo.published import PublishedCurve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Rows = Sequence[tuple[Entry, list[Curve]]]
 
@@ -42,6 +46,9 @@ STAR: Any = {  # may lie on the edge of the axes without moving them
     "in_layout": False,
 }  # fmt: skip
 PUBLISHED: Any = {"linestyle": (0, (4, 2)), "linewidth": 1.1, "markersize": 3.5, "markerfacecolor": "white"}
+MOST_TOGETHER = 6  # lines in one plot that an eye can tell apart; more of them get a panel each
+HEADING: Any = {"ha": "center", "fontweight": "bold", "fontsize": 9}
+BAR: Any = {"color": "#333333", "linestyle": (0, (2, 2)), "linewidth": 1.1}
 MARKS = ("o", "s", "^")  # of published curves with the same color
 PAST_THE_END = 1.5  # published scores are shown up to this multiple of our steps
 
@@ -52,45 +59,168 @@ def picture_name(environment: str) -> str:
 
 
 def plot_environment(environment: str, rows: Rows, folder: Path) -> Path | None:
-    """Plot the curves of all algorithms on one env: median and middle half of the seeds. None without curves."""
+    """Plot the curves of all algorithms on one env: median and middle half of the seeds. None without curves.
+
+    Up to six of them share a plot. More get a panel each, in which the others are faint.
+    """
     rows = _with_curves(rows)
     if not rows:
         return None
     with chart_style("omit --write"):
-        figure = new_figure((8.2, 4.5))
-        axes = figure.subplots()
-        _draw_all(axes, rows)
-        axes.set_title(environment)
-        axes.set_xlabel("env steps")
-        axes.set_ylabel("mean return of an evaluation")
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+        if len(rows) > MOST_TOGETHER:
+            figure = _draw_panels(environment, rows)
+        else:
+            figure = new_figure((8.2, 4.5))
+            axes = figure.subplots()
+            _draw_all(axes, rows)
+            axes.set_title(environment)
+            axes.set_xlabel("env steps")
+            axes.set_ylabel("mean return of an evaluation")
+            axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         return save_png(figure, folder / picture_name(environment))
 
 
+def _draw_panels(environment: str, rows: Rows) -> Figure:
+    """A panel per row: its band and median in front of the medians of the others."""
+    columns = 4 if len(rows) <= 12 else 5
+    height = math.ceil(len(rows) / columns)
+    figure = new_figure((2.35 * columns + 0.4, 1.75 * height + 0.9))
+    grid = figure.subplots(height, columns, sharex=True, sharey=True, squeeze=False)
+    names = _labels(rows)
+    for place, axes in enumerate(grid.flat):
+        if place >= len(rows):
+            axes.set_visible(False)
+            continue
+        _draw_in_front(axes, rows, place)
+        axes.set_title(names[place], fontsize=11, color=_family_color(rows[place][0].algorithm), loc="left")
+        # The axes of a column are shared; ticks belong to the lowest one that is there.
+        axes.tick_params(labelbottom=place + columns >= len(rows))
+    figure.suptitle(f"{environment}: mean return of an evaluation, median and middle half of the seeds", fontsize=13)
+    figure.supxlabel(f"env steps  ·  {_legend_of(rows)}", fontsize=10, color=SOFT_INK)
+    return figure
+
+
 def plot_overview(title: str, environments: Sequence[tuple[str, Rows]], path: Path) -> Path | None:
-    """Plot all envs of a manifest in one figure."""
+    """Plot all envs of a manifest in one figure: a row per env and a column per algorithm if there are many."""
     shown = [(environment, nonempty) for environment, rows in environments if (nonempty := _with_curves(rows))]
     if not shown:
         return None
+    with chart_style("omit --write"):
+        if max(len(rows) for _, rows in shown) > MOST_TOGETHER:
+            return save_png(_draw_matrix(title, shown), path)
+        return save_png(_draw_side_by_side(title, shown), path)
+
+
+def _draw_matrix(title: str, shown: Sequence[tuple[str, Rows]]) -> Figure:
+    algorithms = sorted({entry.algorithm for _, rows in shown for entry, _ in rows}, key=_number)
+    figure = new_figure((1.18 * len(algorithms) + 1.7, 1.08 * len(shown) + 1.1))
+    grid = figure.subplots(len(shown), len(algorithms), sharex="row", sharey="row", squeeze=False)
+    for (environment, rows), line in zip(shown, grid, strict=True):
+        first = True
+        for algorithm, axes in zip(algorithms, line, strict=True):
+            places = [place for place, (entry, _) in enumerate(rows) if entry.algorithm == algorithm]
+            if not places:
+                axes.set_axis_off()
+                continue
+            _draw_in_front(axes, rows, *places, thin=True)
+            axes.tick_params(labelsize=7.5, length=2, labelbottom=first, labelleft=first)
+            first = False
+        words = environment.replace(" (", "\n(")
+        line[0].text(-0.62, 0.5, words, transform=line[0].transAxes, va="center", **(HEADING | {"ha": "right"}))
+    for algorithm, axes in zip(algorithms, grid[0], strict=True):
+        axes.text(0.5, 1.14, algorithm, transform=axes.transAxes, color=_family_color(algorithm), **HEADING)
+    every = [row for _, rows in shown for row in rows]
+    figure.suptitle(f"{title}: mean return over env steps, median and middle half of the seeds", fontsize=13)
+    figure.supxlabel(f"{_legend_of(every)}; empty: not in this benchmark", fontsize=10, color=SOFT_INK)
+    return figure
+
+
+def _draw_side_by_side(title: str, shown: Sequence[tuple[str, Rows]]) -> Figure:
     columns = min(3, len(shown))
     height = math.ceil(len(shown) / columns)
     lines: dict[str, Any] = {}
-    with chart_style("omit --write"):
-        figure = new_figure((max(7.0, 4.4 * columns), 3.2 * height + 0.8))
-        for place, (environment, rows) in enumerate(shown, start=1):
-            axes = figure.add_subplot(height, columns, place)
-            for algorithm, line in _draw_all(axes, rows).items():
-                lines.setdefault(algorithm, line)
-            axes.set_title(environment)
-        names = sorted(lines, key=_number)
-        handles = [lines[name] for name in names]
-        if any(entry.published is not None for _, rows in shown for entry, _ in rows):
-            names.append("published curve")
-            handles += axes.plot([], [], color="#555555", marker=MARKS[0], **PUBLISHED)
-        figure.legend(handles, names, loc="outside lower center", ncols=min(8, len(names)))
-        legend = "median and middle half of the seeds; stars are references, marks at the edge bars"
-        figure.suptitle(f"{title}: {legend}")
-        return save_png(figure, path)
+    figure = new_figure((max(7.0, 4.4 * columns), 3.2 * height + 0.8))
+    for place, (environment, rows) in enumerate(shown, start=1):
+        axes = figure.add_subplot(height, columns, place)
+        for algorithm, line in _draw_all(axes, rows).items():
+            lines.setdefault(algorithm, line)
+        axes.set_title(environment)
+    names = sorted(lines, key=_number)
+    handles = [lines[name] for name in names]
+    if any(entry.published is not None for _, rows in shown for entry, _ in rows):
+        names.append("published curve")
+        handles += axes.plot([], [], color="#555555", marker=MARKS[0], **PUBLISHED)
+    figure.legend(handles, names, loc="outside lower center", ncols=min(8, len(names)))
+    legend = "median and middle half of the seeds; stars are references, marks at the edge bars"
+    figure.suptitle(f"{title}: {legend}")
+    return figure
+
+
+def _family_color(algorithm: str) -> str:
+    """Two colors that mean something: on-policy algorithms, and those that learn from replay."""
+    return COLORS[1] if algorithm in ALGORITHMS and ALGORITHMS[algorithm].loop == "replay" else COLORS[0]
+
+
+def _legend_of(rows: Rows) -> str:
+    words = ["blue: on-policy, orange: replay, gray: the other algorithms"]
+    if any(_bar_of(entry, curves) is not None for entry, curves in rows):
+        words.append("dotted: bar")
+    if any(entry.row.reference is not None for entry, _ in rows):
+        words.append("star: reference")
+    if any(entry.published is not None for entry, _ in rows):
+        words.append("dashed: published curve")
+    return ", ".join(words)
+
+
+def _labels(rows: Rows) -> list[str]:
+    """The algorithm of each row, with its preset where an algorithm has two."""
+    names = [entry.algorithm for entry, _ in rows]
+    return [
+        f"{entry.algorithm} ({entry.name.rpartition('/')[2]})" if entry.algorithm in names[:place] else entry.algorithm
+        for place, (entry, _) in enumerate(rows)
+    ]
+
+
+def _draw_in_front(axes: Axes, rows: Rows, *places: int, thin: bool = False) -> None:
+    """Draw all rows: those at `places` in color with their band, bar and reference, the others as faint medians."""
+    furthest = 0.0
+    for place, (_, curves) in enumerate(rows):
+        if place not in places:
+            steps, values = on_grid(curves)
+            axes.plot(steps, middle_half(values)[1], color=FAINT, linewidth=0.8, zorder=1)
+    for order, place in enumerate(places):
+        entry, curves = rows[place]
+        steps, values = on_grid(curves)
+        color, dashes = _family_color(entry.algorithm), TWICE if order else "solid"
+        draw_median(axes, steps, values, color=color, dashes=dashes, label=_labels(rows)[place])
+        bar, at = _bar_of(entry, curves), entry.row.reference_steps or entry.row.budget
+        if bar is not None:
+            axes.axhline(bar, **BAR)
+        if entry.row.reference is not None and at <= PAST_THE_END * steps[-1]:
+            axes.plot([at], [entry.row.reference], color=color, **(STAR | {"markersize": 8 if thin else 11}))
+            furthest = max(furthest, at)
+        if entry.published is not None:
+            furthest = max(furthest, _draw_published(axes, entry.published, "published", 0, steps[-1], INK))
+    _step_axis(axes, [curve for _, curves in rows for curve in curves if curve.steps.size], furthest)
+    _use_few_ticks(axes, 3 if thin else 4)
+
+
+def _use_few_ticks(axes: Axes, most: int) -> None:
+    """Panels are narrow: on a log axis, only powers of ten and, where there is room, thrice these."""
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    axes.tick_params(labelsize=9)
+    axes.yaxis.set_major_locator(MaxNLocator(most))
+    if axes.get_xscale() == "log":
+        low, high = axes.get_xlim()
+        axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0, 3.0) if most > 3 or high < 30 * low else (1.0,)))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(most - 1))
+
+
+def _bar_of(entry: Entry, curves: Sequence[Curve]) -> float | None:
+    """The bar refers to the end of a run; for runs that have only started, it would flatten all curves."""
+    return entry.row.bar if _at_end(entry, curves) else None
 
 
 def _with_curves(rows: Rows) -> Rows:
@@ -130,16 +260,15 @@ def _draw_all(axes: Axes, rows: Rows) -> dict[str, Any]:
 
 
 def _draw_bars(axes: Axes, rows: Rows) -> None:
-    """Draw one or two bars as lines, more of them as colored marks at the right edge. A bar refers to the end of a run;
-    for runs that have only started, it would flatten all curves."""
-    finished = [entry for entry, curves in rows if _at_end(entry, curves)]
-    bars = {entry.algorithm: entry.row.bar for entry in finished if entry.row.bar is not None}
+    """Draw one or two bars as lines, more of them as colored marks at the right edge."""
+    found = {entry.algorithm: _bar_of(entry, curves) for entry, curves in rows}
+    bars = {algorithm: bar for algorithm, bar in found.items() if bar is not None}
     if not bars:
         return
     if len(set(bars.values())) <= 2:
         for number, bar in enumerate(sorted(set(bars.values()))):
             label = "bar" if number == 0 else None
-            axes.axhline(bar, color="#333333", linestyle=(0, (2, 2)), linewidth=1.1, label=label)
+            axes.axhline(bar, label=label, **BAR)
         return
     at_the_edge = axes.get_yaxis_transform()
     for algorithm, bar in bars.items():
@@ -153,7 +282,9 @@ def _at_end(entry: Entry, curves: Sequence[Curve]) -> bool:
     return entry.preset.total_timesteps <= PAST_THE_END * furthest
 
 
-def _draw_published(axes: Axes, curve: PublishedCurve, label: str, number: int, end: float) -> float:
+def _draw_published(
+    axes: Axes, curve: PublishedCurve, label: str, number: int, end: float, color: str | None = None
+) -> float:
     """Draw a published curve up to a little beyond our own steps, and return where it ends. For runs that have only
     started, the rest would fill most of the plot."""
     until = min(PAST_THE_END * end, curve.steps[-1])
@@ -162,7 +293,7 @@ def _draw_published(axes: Axes, curve: PublishedCurve, label: str, number: int, 
         return 0.0
     inside = [(step, score) for step, score in zip(curve.steps, curve.scores, strict=True) if step < until]
     steps, scores = zip(*inside, (until, last.score), strict=True)
-    color, mark = COLORS[number % len(COLORS)], MARKS[number // len(COLORS) % len(MARKS)]
+    color, mark = color or COLORS[number % len(COLORS)], MARKS[number // len(COLORS) % len(MARKS)]
     marked = range(len(inside) + (until in curve.steps))  # the line may end between two published points
     axes.plot(steps, scores, color=color, marker=mark, markevery=list(marked), label=label, **PUBLISHED)
     return until

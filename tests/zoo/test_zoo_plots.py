@@ -1,0 +1,49 @@
+"""Pictures of benchmarks: every line can be told from the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rl_training.analysis.chart import FAINT
+from rl_training.zoo.plots import COLORS, _draw_matrix, _draw_panels, plot_overview
+from zoo_helpers import curve, entry_of
+
+
+def rows_of(*algorithms: str) -> list[Any]:
+    """Rows of one env with a curve of their own each; the name of a preset may follow its algorithm."""
+    rows = []
+    for number, name in enumerate(algorithms):
+        algorithm, _, preset_name = name.partition("/")
+        entry = replace(entry_of(reference=None), name=f"{algorithm}/{preset_name or 'cartpole'}")
+        preset = entry.preset.model_copy(update={"algo": algorithm})
+        rows.append((replace(entry, preset=preset), [curve([10_000, 100_000], [0.0, 100.0 + number])]))
+    return rows
+
+
+def test_many_algorithms_get_a_panel_each_with_the_others_behind() -> None:
+    from matplotlib.colors import to_hex
+
+    names = ["ppo", "a2c", "trpo", "ppg", "dqn", "c51", "dqn/cartpole_again"]
+    figure = _draw_panels("CartPole-v1", rows_of(*names))
+    panels = [axes for axes in figure.axes if axes.get_visible()]
+    titles = [axes.get_title("left") for axes in panels]
+    assert titles == ["ppo", "a2c", "trpo", "ppg", "dqn", "c51", "dqn (cartpole_again)"]
+    for number, axes in enumerate(panels):
+        ends = {float(line.get_ydata()[-1]): to_hex(line.get_color()).upper() for line in axes.get_lines()}
+        own = ends.pop(100.0 + number)
+        assert own == (COLORS[1] if names[number].startswith(("dqn", "c51")) else COLORS[0]).upper()
+        assert set(ends.values()) <= {FAINT.upper(), "#333333"} and len(ends) >= 6
+
+
+def test_an_overview_of_many_algorithms_has_a_row_per_env_and_a_column_per_algorithm(tmp_path: Path) -> None:
+    many, few = rows_of("ppo", "a2c", "trpo", "ppg", "dqn", "c51", "impala"), rows_of("dqn")
+    figure = _draw_matrix("Classic", [("CartPole-v1", many), ("Acrobot-v1", few)])
+    assert len(figure.axes) == 14
+    drawn = [bool(axes.get_lines()) for axes in figure.axes]
+    assert drawn[:7] == [True] * 7 and sum(drawn[7:]) == 1, "an algorithm without a row has an empty place"
+    words = {text.get_text() for axes in figure.axes for text in axes.texts}
+    assert {"ppo", "impala", "CartPole-v1", "Acrobot-v1"} <= words
+    assert plot_overview("Classic", [("CartPole-v1", many)], tmp_path / "many.png")
+    assert plot_overview("Classic", [("CartPole-v1", few)], tmp_path / "few.png")
