@@ -133,6 +133,7 @@ def test_the_watchers_see_what_they_should(tmp_path: Path) -> None:
 def test_no_default_run_of_any_algorithm_leaves_the_machine(tmp_path: Path) -> None:
     settings = {name: tiny_config(name, tensorboard=True) for name in ALGORITHMS}
     settings["workers"] = tiny_config("ppo", num_envs=2, vector_backend="async")
+    settings["actors"] = tiny_config("impala", num_envs=4, runtime={"actors": 2})
     configs = [write_config(tmp_path / f"{name}.yaml", settings[name]) for name in settings]
     events, processes = watched(tmp_path, configs)
     assert processes >= 3, "the env workers were not watched"

@@ -15,7 +15,10 @@ from rl_training import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.errors import EnvError, NumericalError
 from rl_training.runtime.fleet import actor_collector
+from rl_training.runtime.fleet.actor import Actor
 from rl_training.runtime.fleet.actor_collector import ActorCollector
+from rl_training.runtime.fleet.delivery import ActorFailure, Delivery
+from rl_training.runtime.fleet.inline import InlineFleet
 from rl_training.runtime.fleet.processes import ProcessFleet
 from rl_training.runtime.loop_setup import open_loop
 from rl_training.runtime.loops import Loop
@@ -112,6 +115,31 @@ def test_an_actor_that_ends_again_and_again_ends_the_run_with_the_story(monkeypa
             for _ in loop:
                 os.kill(processes_of(fleet)[0], signal.SIGKILL)
         assert end.value.exit_code == 3
+
+
+def test_the_break_of_an_actor_that_ends_after_its_delivery_is_in_its_next_step() -> None:
+    """Not in the step that it had delivered: the n-step windows of its envs end there, and not one step before."""
+    inline = {"actors": 2, "backend": "inline", "mode": "lockstep"}
+    with open_loop(config_of("dqn", runtime=inline), None, None, StopSignals()) as loop:
+        crew = loop.collector
+        assert isinstance(crew, ActorCollector) and isinstance(crew.fleet, InlineFleet)
+        fleet, poll = crew.fleet, crew.fleet.poll
+        crew.step()
+
+        def replace(actor: int) -> None:
+            fleet._actors[actor] = Actor(loop.config, None, actor)
+            fleet._actors[actor].equip(loop.config)
+
+        def poll_then_fail(seconds: float) -> list[Delivery | ActorFailure]:
+            fleet.poll = poll  # type: ignore[method-assign]
+            return [*poll(seconds), ActorFailure(0, "it ended")]
+
+        fleet.replace, fleet.poll = replace, poll_then_fail  # type: ignore[method-assign]
+        delivered, after, later = crew.step(), crew.step(), crew.step()
+    assert delivered.broken is None and later.broken is None
+    assert after.broken is not None and after.broken.tolist() == [True, True, False, False]
+    assert after.episode_starts.tolist() == [True, True, False, False]
+    assert crew.ledger.lost == 0 and crew.restarts == 1
 
 
 def test_an_env_that_raises_costs_its_actor_and_leaves_a_crash_file(tmp_path: Path) -> None:

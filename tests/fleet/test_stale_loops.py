@@ -93,6 +93,27 @@ def test_a_rollout_older_than_max_lag_is_counted_and_not_learned() -> None:
         assert loop.env_steps == 400
 
 
+def test_many_stale_steps_are_told_once_with_the_remedy() -> None:
+    with loop_of("async", total=2000) as loop:
+        assert isinstance(loop, AsyncLoop)
+        loop.max_lag = 0
+        for _ in loop:
+            pass
+        (note,) = loop.collector.notes
+    assert "were older than runtime.max_lag=0 updates and not learned: use a smaller num_steps" in note
+
+
+def test_a_rollout_that_takes_too_long_after_a_stop_signal_is_dropped() -> None:
+    with loop_of("pipelined") as loop:
+        rounds = iter(loop)
+        next(rounds)
+        before = loop.env_steps, loop.learner.updates
+        loop.collector.overdue = lambda: True
+        assert list(rounds) == []
+        assert loop.dropped and (loop.env_steps, loop.learner.updates) == before
+        assert assert_account(loop)["env_steps_in_flight"] == 0
+
+
 def test_no_ticket_is_granted_while_two_batches_wait() -> None:
     with loop_of("async", total=10_000) as loop:
         assert isinstance(loop, AsyncLoop)

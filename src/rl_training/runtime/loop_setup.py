@@ -61,7 +61,7 @@ def _fleet_loop(
     checkpoint: Checkpoint | None,
 ) -> Iterator[Loop]:
     """`open_loop` for a run whose environments are stepped by actors."""
-    with open_fleet(config, env) as fleet:
+    with open_fleet(config, env, signals.overdue) as fleet:
         greeting = fleet.start()
         spaces = greeting.spaces
         _check_run(config, env, eval_env, spaces, checkpoint)

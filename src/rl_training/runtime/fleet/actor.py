@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,10 @@ from rl_training.runtime.spec import get_spec
 class Actor:
     """Actor `index` of a run. It is the same object in the learner's process, in its own, and on another machine."""
 
-    def __init__(self, config: TrainConfig, env: EnvSource | None, index: int):
-        self.index = index
+    def __init__(
+        self, config: TrainConfig, env: EnvSource | None, index: int, overdue: Callable[[], bool] = lambda: False
+    ):
+        self.index, self._overdue = index, overdue
         self._num_envs = config.num_envs // config.runtime.actors
         self._stack = contextlib.ExitStack()
         mine = config.model_copy(update={"num_envs": self._num_envs})
@@ -89,9 +91,8 @@ class Actor:
         if self._collector is None:  # only now: making it resets the envs, which needs weights of no use before
             config, actors = self._config, self._config.runtime.actors
             share = Share(self.index * self._num_envs, actors, config.seed)
-            self._collector = Collector(
-                self._envs, self.greeting.spaces, self._learner, self._streams, log_info=config.log_info, share=share
-            )
+            parts = (self._envs, self.greeting.spaces, self._learner, self._streams)
+            self._collector = Collector(*parts, self._overdue, config.log_info, share)
             if (ticket.reset_at, ticket.incarnation) == (0, 0):
                 return self._collector  # the reset of the constructor is the one that is asked for
         if ticket.reset_at is not None:

@@ -64,7 +64,7 @@ class ActorCollector:
         self._streams: list[Mapping[str, Any]] = [{} for _ in range(actors)]
         self._longest = [0] * actors
         self._lags: list[int] = []
-        self._broken = np.zeros(num_envs, bool)  # envs that were replaced since the last delivery of their actor
+        self._seen = [0] * actors  # the incarnation of the last delivery that was merged into a step
         self.reset(0)
 
     # What a loop asks of a collector.
@@ -73,7 +73,6 @@ class ActorCollector:
         """Let every actor start new episodes with its next ticket."""
         self.reset_at = at_env_step
         self._fresh = [True] * self.actors
-        self._broken[:] = False
 
     def collect(self, num_steps: int) -> tuple[Rollout, list[Episode]]:
         """A rollout of `num_steps` steps of every env, and the episodes that ended in it."""
@@ -85,11 +84,7 @@ class ActorCollector:
         self.grant_all(1, self.learner.env_steps, single=True, random=random, repeat=repeat)
         deliveries = self.take_round()
         self._settle(deliveries)
-        step = merged_step([_step_of(delivery) for delivery in deliveries])
-        if self._broken.any():
-            step.broken = self._broken.copy() if step.broken is None else step.broken | self._broken
-            self._broken[:] = False
-        return step
+        return merged_step([self._step_of(delivery) for delivery in deliveries])
 
     @property
     def longest_running(self) -> int:
@@ -126,9 +121,8 @@ class ActorCollector:
         if self._fresh[actor]:
             self._fresh[actor] = False
             ticket = replace(ticket, reset_at=self.reset_at, streams=self._streams_of(actor))
-        ticket = self.ledger.grant(ticket)
         self.fleet.publish(self.learner.acting_state())
-        self.fleet.grant(ticket)
+        self.fleet.grant(self.ledger.grant(ticket))
 
     def wait(self) -> None:
         """Wait until at least one delivery has arrived. RolloutDropped if the run must stop first."""
@@ -229,6 +223,15 @@ class ActorCollector:
         self.seconds_actors_waited += delivery.seconds_waiting / self.actors
         self.arrived.append(delivery)
 
+    def _step_of(self, delivery: Delivery) -> Step:
+        """The step of a delivery. After a replacement the envs of the actor are new: no n-step window may cross it."""
+        step = delivery.content
+        assert isinstance(step, Step)
+        if delivery.incarnation != self._seen[delivery.actor]:
+            self._seen[delivery.actor] = delivery.incarnation
+            step.broken = np.ones(len(step.valid), bool)
+        return step
+
     def _survive(self, down: ActorFailure) -> None:
         """Replace an actor, within limits, and grant its ticket again. Its unfinished steps are lost."""
         if down.error is not None:
@@ -252,8 +255,6 @@ class ActorCollector:
         ticket = self.ledger.lose(actor)
         self._incarnations[actor] += 1
         self._fresh[actor] = True
-        size = self.num_envs // self.actors
-        self._broken[actor * size : (actor + 1) * size] = True
         self.fleet.replace(actor)
         if ticket is not None:
             order = {name: getattr(ticket, name) for name in ("single", "random", "repeat")}
@@ -269,9 +270,4 @@ class ReportedNumbers(InfoNumbers):
 
 def rollout_of(delivery: Delivery) -> Rollout:
     assert isinstance(delivery.content, Rollout)
-    return delivery.content
-
-
-def _step_of(delivery: Delivery) -> Step:
-    assert isinstance(delivery.content, Step)
     return delivery.content

@@ -28,7 +28,9 @@ COPIES, COPIES_ASYNC = 3, 6
 
 
 @contextlib.contextmanager
-def open_fleet(config: TrainConfig, env: EnvSource | None) -> Iterator[Fleet]:
+def open_fleet(
+    config: TrainConfig, env: EnvSource | None, overdue: Callable[[], bool] = lambda: False
+) -> Iterator[Fleet]:
     """The actors that a resolved config asks for, not started yet; they end with the context."""
     if isinstance(env, VectorEnv):
         raise ConfigError(
@@ -36,7 +38,8 @@ def open_fleet(config: TrainConfig, env: EnvSource | None) -> Iterator[Fleet]:
             "function that makes one environment, and set num_envs",
             key="runtime.actors",
         )
-    fleet = InlineFleet(config, env) if config.runtime.backend == "inline" else ProcessFleet(config, env)
+    inline = config.runtime.backend == "inline"
+    fleet: Fleet = InlineFleet(config, env, overdue) if inline else ProcessFleet(config, env)
     try:
         yield fleet
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from rl_training.runtime.fleet.tickets import Ticket
 class InlineFleet:
     """A ticket is worked off in the `poll` that returns its delivery. What an actor raises is raised there."""
 
-    def __init__(self, config: TrainConfig, env: EnvSource | None):
-        self._config, self._env = config, env
+    def __init__(self, config: TrainConfig, env: EnvSource | None, overdue: Callable[[], bool] = lambda: False):
+        self._config, self._env, self._overdue = config, env, overdue
         self._actors: list[Actor] = []
         self._tickets: deque[Ticket] = deque()
         self._published: Sequence[np.ndarray] = ()
@@ -29,7 +29,7 @@ class InlineFleet:
 
     def start(self) -> Greeting:
         for index in range(self._config.runtime.actors):
-            self._actors.append(Actor(self._config, self._env, index))
+            self._actors.append(Actor(self._config, self._env, index, self._overdue))
         return self._actors[0].greeting
 
     def equip(self, config: TrainConfig, state: Sequence[np.ndarray]) -> None:

@@ -16,6 +16,8 @@ from rl_training.runtime.fleet.actor_collector import ActorCollector, rollout_of
 from rl_training.runtime.fleet.delivery import Delivery, merged_rollout
 from rl_training.runtime.loops import OnPolicyLoop, Progress
 
+WORTH_ADVICE, ADVICE_BATCHES = 0.01, 50  # the share of stale steps, and the batches after which it means something
+
 
 class PipelinedLoop(OnPolicyLoop):
     """While the learner learns from a rollout, the actors collect the next one with the weights of before.
@@ -73,6 +75,7 @@ class AsyncLoop(OnPolicyLoop):
         self.max_lag = lag
         self._left, self._steps = 0, 0  # tickets of the current set that are not granted, and their steps
         self._batch: list[Delivery] = []
+        self._told = False  # that many rollouts are stale
 
     def round(self) -> Progress | None:
         crew = self.collector
@@ -87,10 +90,24 @@ class AsyncLoop(OnPolicyLoop):
             rollout, stale = rollout_of(delivery), crew.lag(delivery) > self.max_lag
             rollouts.append(replace(rollout, valid=np.zeros_like(rollout.valid)) if stale else rollout)
             crew.settle(delivery, stale=stale)
+        self._advise()
         self._batch = batch
         episodes = [episode for delivery in batch for episode in delivery.episodes]
         made = sum(delivery.env_steps for delivery in batch)
         return self.use(merged_rollout(rollouts), episodes, made=made)
+
+    def _advise(self) -> None:
+        """Tell once if so many steps are stale that the run should be set up differently."""
+        ledger = self.collector.ledger
+        made = ledger.learned + ledger.stale
+        if self._told or made < ADVICE_BATCHES * self.num_steps * self.collector.num_envs:
+            return
+        if ledger.stale > WORTH_ADVICE * made:
+            self._told = True
+            self.collector.notes.append(
+                f"{ledger.stale / made:.0%} of the steps were older than runtime.max_lag={self.max_lag} updates and "
+                "not learned: use a smaller num_steps, fewer updates per rollout, or a larger max_lag"
+            )
 
     def _grant(self) -> None:
         """A ticket for every actor without one, while the budget lasts and fewer than two batches wait.
