@@ -252,6 +252,12 @@ class ReplayConfig(AlgorithmConfig):
     priority_epsilon: float = Field(
         1e-6, gt=0, description="Added to every priority, so that every transition can be sampled."
     )
+    hindsight: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of sampled transitions that get a goal reached later in their episode (HER); 0 disables.",
+    )
     max_grad_norm: MaxGradNorm = None
 
     def without_effect(self) -> frozenset[str]:

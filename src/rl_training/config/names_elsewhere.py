@@ -71,6 +71,9 @@ COUNTERPARTS: dict[str, tuple[str, ...]] = {
     "optimizer_class": ("optimizer",),
     "rms_prop_eps": ("optimizer_epsilon",),
     "discount": ("gamma",),
+    # goals
+    "n_sampled_goal": ("hindsight",),
+    "goal_selection_strategy": ("hindsight",),
     # on-policy
     "n_steps": ("num_steps", "n_step"),
     "rollout_fragment_length": ("num_steps",),
@@ -117,7 +120,7 @@ COUNTERPARTS: dict[str, tuple[str, ...]] = {
     "policy_noise": ("target_noise",),
     "noise_clip": ("target_noise_clip",),
     "prioritized_replay": ("prioritized",),
-    "replay_buffer_class": ("prioritized",),
+    "replay_buffer_class": ("hindsight and prioritized",),
     "prioritized_replay_alpha": ("priority_exponent",),
     "prioritized_replay_beta0": ("importance_exponent",),
     "prioritized_replay_eps": ("priority_epsilon",),

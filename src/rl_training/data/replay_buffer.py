@@ -140,6 +140,12 @@ class ReplayBuffer:
         self, batch_size: int, rng: np.random.Generator, importance_exponent: float | None = None
     ) -> Transitions:
         """Sample with replacement. Only prioritized replay needs `importance_exponent` (beta)."""
+        return self._gather(*self._draw(batch_size, rng, importance_exponent))
+
+    def _draw(
+        self, batch_size: int, rng: np.random.Generator, importance_exponent: float | None
+    ) -> tuple[np.ndarray, torch.Tensor | None]:
+        """Rows to sample, and their importance weights if they have priorities."""
         if self._valid_count == 0:
             raise ValueError("the replay buffer has no transitions to sample")
         weights = None
@@ -155,7 +161,7 @@ class ReplayBuffer:
             # (N P) ** -beta divided by its maximum in the batch: N and the total cancel.
             ratios = (priorities / priorities.min()) ** -importance_exponent
             weights = torch.from_numpy(ratios.astype(np.float32))
-        return self._gather(indices, weights)
+        return indices, weights
 
     def update_priorities(self, indices: np.ndarray, priorities: np.ndarray) -> None:
         """Set the priorities of sampled rows, for example to |TD error|. Of a repeated row the last one counts."""
@@ -189,7 +195,10 @@ class ReplayBuffer:
             rewards = flat["rewards"].take(indices)
             discounts = self._one_step_discounts.take(flat["terminated"].take(indices))
         else:
-            rewards, discounts, last = self._sum_windows(indices)
+            window = self._windows(indices)
+            rewards, terminated = flat["rewards"][window], flat["terminated"][window]
+            ends = terminated | flat["truncated"][window]
+            rewards, discounts, last = self._sum(indices, window, rewards, terminated, ends)
         obs, next_obs = self.observations.read(indices, last)
         return Transitions(
             obs=torch.from_numpy(obs),
@@ -201,24 +210,29 @@ class ReplayBuffer:
             indices=indices,
         )
 
-    def _sum_windows(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """n-step rewards, discounts and the last row of each window; windows run along axis 0."""
-        flat = self._flat
-        window = (indices + self._window * self.num_envs) % self.capacity
+    def _windows(self, indices: np.ndarray) -> np.ndarray:
+        """The n rows [n, B] from each row on; those after the end of an episode are of no use."""
+        windows: np.ndarray = (indices + self._window * self.num_envs) % self.capacity
+        return windows
+
+    def _sum(
+        self, indices: np.ndarray, window: np.ndarray, rewards: np.ndarray, terminated: np.ndarray, ends: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """n-step rewards, discounts and the last row of each window, from the columns of windows [n, B]."""
         # A window continues after a row unless the episode ends there, the next row is not a transition,
         # or the row is the newest: the oldest one follows it in the ring.
         rows_after = (self._newest_slot - indices // self.num_envs) % self.slots
-        continues = ~(flat["terminated"][window[:-1]] | flat["truncated"][window[:-1]])
-        continues &= flat["valid"][window[1:]]
+        continues = ~ends[:-1]
+        continues &= self._flat["valid"][window[1:]]
         continues &= rows_after > self._window[:-1]
         included = np.ones(window.shape, dtype=np.bool_)
         np.logical_and.accumulate(continues, axis=0, out=included[1:])
         steps = included.sum(axis=0)
-        last = window[steps - 1, np.arange(len(indices))]
+        last = (steps - 1, np.arange(len(indices)))
         # Summed in float64. Masked by `where`, because 0 * inf of a row outside the window would be NaN.
-        rewards = np.where(included, self._reward_powers * flat["rewards"][window], 0.0).sum(axis=0)
-        discounts = np.where(flat["terminated"][last], 0.0, self._discount_powers[steps])
-        return rewards.astype(np.float32), discounts.astype(np.float32), last
+        sums = np.where(included, self._reward_powers * rewards, 0.0).sum(axis=0)
+        discounts = np.where(terminated[last], 0.0, self._discount_powers[steps])
+        return sums.astype(np.float32), discounts.astype(np.float32), window[last]
 
     def state_dict(self) -> dict[str, Any]:
         """Counters for JSON, and an array `priorities` if prioritized; not the rows."""

@@ -24,7 +24,7 @@ from gymnasium.vector.utils import batch_space
 from rl_training.envs.async_messages import pack, received_messages, unpack
 from rl_training.envs.async_nursery import Nursery, NurseryLost, Worker
 from rl_training.envs.async_worker import work
-from rl_training.envs.env_closer import note_failed_close
+from rl_training.envs.env_closer import close_all, note_failed_close
 from rl_training.envs.env_types import EnvMaker
 from rl_training.envs.failures import LAST_INFOS, RESTARTED, ActionHistory, EnvFailed, EnvFailure
 from rl_training.envs.forker import ForkerGone, how_it_ended
@@ -59,6 +59,8 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
 
     def __init__(self, makers: Sequence[EnvMaker], timeout: float = DEFAULT_TIMEOUT):
         self.num_envs, self.timeout = len(makers), timeout
+        self._make: EnvMaker = makers[0]
+        self._local_env: Any = None
         self.failures: list[EnvFailure] = []
         self._failed_at: list[list[float]] = [[] for _ in makers]
         self._history = ActionHistory(self.num_envs)
@@ -88,6 +90,12 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
         self._block = SharedBlock(self.single_observation_space, self.single_action_space, self.num_envs)
         for index in range(self.num_envs):
             self._hand_over(index)
+
+    def local_env(self) -> Any:
+        """An env of the same kind in this process, for what the envs can say without being stepped."""
+        if self._local_env is None:
+            self._local_env = self._make()
+        return self._local_env
 
     @property
     def processes(self) -> list[int]:
@@ -142,6 +150,9 @@ class AsyncVector(VectorEnv[Any, Any, Any]):
         """Works on a half-built object too, after a constructor that failed."""
         if os.getpid() != self._owner:
             return  # this is a forked copy of the object, and the workers belong to the original
+        if self._local_env is not None:
+            close_all(self._local_env.close)
+            self._local_env = None
         workers = [worker for worker in self._workers if worker is not None]
         for worker in workers:
             with contextlib.suppress(OSError):

@@ -60,6 +60,8 @@ def _import_for(env_id: str, module: str) -> None:
         import_user_module(module)
     except BaseException as error:
         raise_interrupts(error)
+        if module == "gymnasium_robotics" and isinstance(error, ImportError):
+            raise EnvError(f"env {shown_id(env_id)} is not there: {install_hint('robotics')}") from error
         raise EnvError(
             f"env {shown_id(env_id)}: importing {shown_id(module)} failed with {describe_error(error, 500)}: "
             "fix it, install it, or add its directory to PYTHONPATH"

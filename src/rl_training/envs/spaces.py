@@ -83,6 +83,15 @@ class Spaces:
         """The column of a mask where each choice begins."""
         return np.cumsum((0, *self.action_sizes[:-1]))
 
+    def columns_of(self, key: str) -> slice:
+        """The columns of the encoded observation that a key of the Dict fills."""
+        start = 0
+        for part in self._parts:
+            if part.keys == (key,):
+                return slice(start, start + part.width)
+            start += part.width
+        raise KeyError(key)
+
     def encode(self, observations: Any) -> Array:
         """The agent's array [N, *observation_shape] for the output of a VectorEnv, or for a list of samples.
 

@@ -4,6 +4,8 @@
 task                    best return                            exposes
 ======================= ====================================== =================================================
 ForbiddenActionsProbe   `length`, the longest episode          action masks that are lost or belong elsewhere
+BitFlipProbe            at most 0, success within `bits` steps goals that are relabeled wrongly, or not at all
+PointGoalProbe          success at the end of every episode    the same, with continuous actions
 ======================= ====================================== =================================================
 """
 
@@ -14,6 +16,7 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 
+from rl_training.envs.goals import ACHIEVED, DESIRED
 from rl_training.envs.spaces import MASK_KEY
 
 MaskPlace = Literal["key", "info", "method", "none"]
@@ -65,3 +68,101 @@ class ForbiddenActionsProbe(gym.Env[Any, Any]):
         if self.masks == "info":
             info[MASK_KEY] = self.mask.copy()
         return ({"shown": shown, MASK_KEY: self.mask.copy()} if self.masks == "key" else shown), info
+
+
+class _GoalProbe(gym.Env[Any, Any]):
+    """A state is the achieved goal. A step pays 0 where the goal is reached and -1 elsewhere."""
+
+    goal_space: gym.Space[Any]
+    length: int
+    ends_at_goal = True
+
+    def _set_up(self) -> None:
+        goals = {ACHIEVED: self.goal_space, DESIRED: self.goal_space}
+        self.observation_space = gym.spaces.Dict({"observation": self.goal_space, **goals})
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.elapsed = 0
+        self.state, self.goal = self.draw(), self.draw()
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.elapsed += 1
+        self.state = self.moved(action)
+        reward = float(self.compute_reward(self.state, self.goal, {}))
+        terminated = bool(self.compute_terminated(self.state, self.goal, {}))
+        info = {"is_success": reward == 0.0}
+        return self._seen(), reward, terminated, self.elapsed >= self.length, info
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        """0 where the goal is reached and -1 elsewhere, for one goal or for a batch."""
+        return self.reached(np.asarray(achieved_goal), np.asarray(desired_goal)).astype(np.float32) - 1.0
+
+    def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        """Whether the goal ends an episode, for one goal or for a batch."""
+        return self.reached(np.asarray(achieved_goal), np.asarray(desired_goal)) & self.ends_at_goal
+
+    def _seen(self) -> dict[str, Any]:
+        return {"observation": self.state.copy(), ACHIEVED: self.state.copy(), DESIRED: self.goal.copy()}
+
+    def draw(self) -> Any:
+        """A random state."""
+        raise NotImplementedError
+
+    def moved(self, action: Any) -> Any:
+        """The state after an action."""
+        raise NotImplementedError
+
+    def reached(self, achieved: Any, desired: Any) -> Any:
+        raise NotImplementedError
+
+
+class BitFlipProbe(_GoalProbe):
+    """An action flips one of `bits` bits; the goal is a setting of all of them (arXiv:1707.01495, section 3.1).
+
+    Every step pays -1, except the one that reaches the goal and ends the episode. A time limit of `bits` steps ends the
+    others. With 15 bits, a policy that does not know the goal reaches one of 32,768 states by chance: without hindsight
+    there is nothing to learn from.
+    """
+
+    def __init__(self, bits: int = 15) -> None:
+        self.length = bits
+        self.goal_space = gym.spaces.MultiBinary(bits)
+        self.action_space = gym.spaces.Discrete(bits)
+        self._set_up()
+
+    def draw(self) -> Any:
+        return self.np_random.integers(2, size=self.length, dtype=np.int8)
+
+    def moved(self, action: Any) -> Any:
+        state = self.state.copy()
+        state[action] = 1 - state[action]
+        return state
+
+    def reached(self, achieved: Any, desired: Any) -> Any:
+        return (achieved == desired).all(axis=-1)
+
+
+class PointGoalProbe(_GoalProbe):
+    """A point in a square moves by at most 0.1 per step and coordinate; the goal is another point, to within 0.1.
+
+    Like the tasks of gymnasium-robotics, an episode always has `length` steps: the goal must be held.
+    """
+
+    ends_at_goal = False
+
+    def __init__(self, length: int = 30) -> None:
+        self.length = length
+        self.goal_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self._set_up()
+
+    def draw(self) -> Any:
+        return self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
+
+    def moved(self, action: Any) -> Any:
+        return np.clip(self.state + np.float32(0.1) * np.asarray(action, np.float32), -1.0, 1.0)
+
+    def reached(self, achieved: Any, desired: Any) -> Any:
+        return np.linalg.norm(achieved - desired, axis=-1) <= 0.1

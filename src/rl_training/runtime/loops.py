@@ -22,10 +22,13 @@ from rl_training.algorithms.common.learner import Learner, UpdateResult
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.base import OnPolicyConfig, ReplayConfig
 from rl_training.config.train_config import TrainConfig
+from rl_training.data.goal_replay import Hindsight
 from rl_training.data.replay_factory import make_replay
 from rl_training.data.replay_memory import check_rollout_fits
 from rl_training.data.rollout import Rollout
+from rl_training.envs.goals import GoalColumns, goal_rules
 from rl_training.envs.spaces import Spaces
+from rl_training.errors import ConfigError
 from rl_training.runtime.collector import Collector, RolloutDropped
 from rl_training.runtime.divergence import check_update
 from rl_training.runtime.fleet.actor_collector import ActorCollector
@@ -223,8 +226,15 @@ class ReplayLoop(Loop):
         super().__init__(envs, spaces, learner, config, *parts)
         assert isinstance(config.algo_kwargs, ReplayConfig)
         self.settings = settings = config.algo_kwargs
-        self.buffer = make_replay(spaces, settings, envs.num_envs, config.env_kwargs)
+        self.buffer = make_replay(spaces, settings, envs.num_envs, config.env_kwargs, lambda: self._hindsight(envs))
         self.last_round = 0
+
+    def _hindsight(self, envs: VectorEnv | ActorCollector) -> Hindsight:
+        if isinstance(envs, ActorCollector):
+            raise ConfigError("algo_kwargs.hindsight: not available with actors, set actors=0 or hindsight=0")
+        columns = GoalColumns.of(self.learner.spaces)
+        rules = goal_rules(envs, columns)
+        return Hindsight(self.settings.hindsight, columns, rules, self.learner.shape_rewards)
 
     @property
     def is_over(self) -> bool:
