@@ -16,7 +16,8 @@ import pytest
 
 from rl_training.analysis.chart import COLORS
 from rl_training.cli import main
-from rl_training.dashboard import page
+from rl_training.command_line import dashboard as command
+from rl_training.dashboard import page, server
 from rl_training.dashboard.metric_names import METRICS, SECTIONS, describe
 from rl_training.dashboard.server import listen
 from rl_training.errors import ConfigError
@@ -46,6 +47,10 @@ def test_it_serves_on_the_loopback_address_until_it_is_stopped(tmp_path: Path) -
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode in (0, 130) and errors == ""
+
+
+def test_the_port_in_the_help_is_that_of_the_server() -> None:
+    assert command.PORT == server.PORT
 
 
 def test_a_taken_port_leads_to_the_next_one_and_says_so() -> None:

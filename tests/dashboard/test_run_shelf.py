@@ -97,6 +97,8 @@ def test_targets_are_folders_patterns_names_and_settings(tmp_path: Path) -> None
     assert "ppo-seed9" in names(pattern), "a pattern is looked at again"
     with pytest.raises(CheckpointError, match="no such run"):
         chosen("missing")
+    with pytest.raises(CheckpointError, match="not-a-run: has no runs; name a directory of runs"):
+        chosen(str(tmp_path / "not-a-run"))
 
 
 def test_equal_and_unprintable_names_get_names_of_their_own(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from rl_training.analysis.run_group import StoredRun, select_runs
 from rl_training.dashboard.run_stream import RunStream, plain
 from rl_training.dashboard.thinning import thin
 from rl_training.diagnosis.findings_file import FINDINGS_FILE
-from rl_training.storage.run_directory import RunSummary, is_run_directory, summarize_run
+from rl_training.errors import CheckpointError
+from rl_training.storage.run_directory import RunSummary, is_run_directory, list_runs, summarize_run
 from rl_training.storage.run_file import RUN_FILE, created_at, read_run_info
 from rl_training.storage.run_lock import is_locked
 from rl_training.telemetry.metric_lines import METRICS_FILE
@@ -28,7 +29,7 @@ from rl_training.text import clean_text
 MOST_RUNS = 5000
 MOST_STREAMS = 64  # runs whose curves are kept in memory
 COURSE_POINTS = 48  # of the small curve in a row
-BUDGET_SECONDS = 0.15
+BUDGET_SECONDS = 0.3
 LARGEST_FINDINGS = 2**16
 PATTERN = frozenset("*?[")
 
@@ -132,7 +133,11 @@ class RunShelf:
     def _add_target(self, text: str, is_default: bool) -> None:
         if is_run_directory(text):
             self._fixed.append(Path(text).absolute())
-        elif is_default or os.path.isdir(text):
+        elif is_default:  # it may be empty, and even missing: the first run is about to come
+            self._folders.append((Path(text).absolute(), "*"))
+        elif os.path.isdir(text):
+            if not list_runs(text):
+                raise CheckpointError(f"{clean_text(text, 100)}: has no runs; name a directory of runs, or a run")
             self._folders.append((Path(text).absolute(), "*"))
         elif PATTERN & set(text) and "=" not in text and "," not in text:
             self._folders.append((self.output_dir.absolute(), text))

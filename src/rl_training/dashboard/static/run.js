@@ -129,19 +129,30 @@
     }
 
     let titles = {};
+    let place = name;
+    let shownFacts = "";
+    function showFacts(found) {
+      const text = JSON.stringify(found);
+      if (text === shownFacts) return;
+      shownFacts = text;
+      place = found.path;
+      D.replace(facts, factCards(name, found));
+    }
+
     function showRow(row) {
       D.replace(head, D.h("h1", null, name), D.status(row.status), D.h("span", { class: "soft" }, D.about(row)), D.h("span", { class: "right" }, D.link(D.routeOfCompare([name]), { class: "button" }, "Compare")));
       D.replace(tiles, D.tiles(row));
-      const reason = row.status === "failed" ? "This run failed." : row.status === "interrupted" ? "This run was interrupted. Continue it: rl-training resume" : null;
-      notice.classList.toggle("hidden", row.status !== "failed");
-      if (reason) D.setText(notice, reason + (row.stop_reason ? " " + row.stop_reason : ""));
+      const reasons = { failed: "This run failed; its last words are in the terminal and in crash files.", interrupted: `This run was interrupted. Continue it: rl-training resume ${place}` };
+      const reason = reasons[row.status] || (row.stop_reason ? `This run stopped by itself: ${row.stop_reason}.` : "");
+      notice.className = "notice " + (row.status === "failed" ? "" : "mild ") + (reason ? "" : "hidden");
+      D.setText(notice, reason);
     }
 
     async function start() {
       const answer = await D.source.run(name);
       titles = answer.sections;
+      showFacts(answer.facts);
       showRow(answer.row);
-      D.replace(facts, factCards(name, answer.facts));
       isStarted = true;
     }
 
@@ -150,6 +161,7 @@
       if (saved === now) return;
       saved = now;
       const answer = await D.source.checkpoints(name);
+      showFacts((await D.source.run(name)).facts); // a video or a crash file may be new, too
       const note = D.h("p", { class: "soft" }, "Files are checked against their SHA-256 sums, replay data by size. ", D.h("code", null, "rl-training inspect"), " checks everything.");
       D.replace(checkpoints, D.h("header", null, D.h("h2", null, "Checkpoints")), checkpointTable(answer.checkpoints), answer.checkpoints.length ? note : null);
     }
