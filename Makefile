@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := dev,tensorboard,video,plots,dashboard,box2d,mujoco,atari
+EXTRAS := dev,tensorboard,video,plots,dashboard,box2d,mujoco,atari,docs
 LOCK_EXTRAS := tensorboard video plots dashboard box2d mujoco atari
 COMMA := ,
 STAMP := $(VENV)/.installed
@@ -13,7 +13,7 @@ SOAK_MINUTES ?= 30
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint format test suite test-slow trackers drills soak smoke browser-test floors bench-setup bench-puffer bench lock clean
+.PHONY: help setup demo lint format test suite docs test-slow trackers drills soak smoke browser-test floors bench-setup bench-puffer bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -54,6 +54,9 @@ test: lint suite ## lint, then the test suite
 
 suite: setup ## the test suite without lint
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+docs: setup ## build the documentation site, offline, into build/docs/html
+	$(BIN)/python scripts/build_docs.py
 
 test-slow: setup ## the long tests: short learning runs
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -m slow -n $(WORKERS) --dist loadgroup

@@ -1,0 +1,65 @@
+"""Settings of the documentation site for Sphinx; `scripts/build_docs.py` prepares the pages and calls it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rl_training import __version__
+
+project = "rl_training"
+author = "The rl_training authors"
+project_copyright = "The rl_training authors, MIT License"
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+source_suffix = {".md": "markdown"}
+nitpicky = True
+
+# GitHub and the site make the same anchors, so one link works in both.
+myst_heading_anchors = 6
+myst_enable_extensions = ["colon_fence"]
+
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+autodoc_class_signature = "mixed"
+
+html_theme = "furo"
+html_title = f"rl_training {release}"
+html_static_path = ["_static"]
+html_css_files = ["look.css", "site.css"]
+html_show_sphinx = False
+html_copy_source = False
+# Names of the dashboard's look, so that both change with their theme.
+_COLORS = {
+    "font-stack": "var(--font)",
+    "font-stack--monospace": "var(--mono)",
+    "color-brand-primary": "var(--accent)",
+    "color-brand-content": "var(--accent)",
+    "color-brand-visited": "var(--accent)",
+}
+html_theme_options = {"light_css_variables": _COLORS, "dark_css_variables": _COLORS}
+
+_SPANS = re.compile(r"(`+)(.+?)\1")
+
+
+def plain_text(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Turn a docstring, which is plain text with `code`, into reStructuredText that shows the same."""
+    is_session = False  # an example of Python, up to the next empty line
+    for number, line in enumerate(lines):
+        is_session = bool(line.strip()) and (is_session or line.lstrip().startswith(">>>"))
+        if is_session:
+            continue
+        parts, end = [], 0
+        for span in _SPANS.finditer(line):
+            parts += [_escaped(line[end : span.start()]), f"``{span[2]}``"]
+            end = span.end()
+        lines[number] = "".join(parts) + _escaped(line[end:])
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([*|_])", r"\\\1", text)
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", plain_text)

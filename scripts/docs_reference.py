@@ -1,0 +1,191 @@
+"""The pages of the documentation site that are made from the code: algorithms, settings, commands, errors, API.
+
+Every text on them comes from a docstring, a field's description or a help text; there is no second text to keep true.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import rl_training
+from rl_training import errors
+from rl_training.command_line.app import app
+from rl_training.config.algorithm_table import ALGORITHMS, Algorithm
+from rl_training.config.loading import describe_config, list_presets
+
+ROOT = Path(__file__).resolve().parent.parent
+REPORTS = ROOT / "docs" / "benchmarks"
+_SPANS = re.compile(r"(`[^`]+`)")
+
+
+def reference_pages() -> Iterator[tuple[str, str]]:
+    """Name and Markdown of each page."""
+    yield "reference/algorithms.md", _algorithm_list()
+    for row in ALGORITHMS.values():
+        yield f"reference/algorithms/{row.name}.md", _algorithm_page(row)
+    yield "reference/settings.md", _run_settings()
+    yield "reference/commands.md", _commands()
+    yield "reference/errors.md", _errors()
+    yield "reference/api.md", _api()
+
+
+def _algorithm_list() -> str:
+    rows = [(f"[{row.title}](algorithms/{row.name}.md)", f"`{row.name}`", row.loop) for row in ALGORITHMS.values()]
+    pages = "\n".join(f"algorithms/{name}" for name in ALGORITHMS)
+    toctree = f"```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
+    return f"# Algorithms\n\n{table(['algorithm', 'name', 'loop'], rows)}\n\n{toctree}"
+
+
+def _algorithm_page(row: Algorithm) -> str:
+    module = import_module(str(row.learner).partition(":")[0])
+    head, _, rest = inspect.cleandoc(module.__doc__ or "").partition("\n")
+    parts = [f"# {row.class_name}", escaped(head), escaped(rest.strip())]
+    parts += [f"Actions: {', '.join(row.action_names)}. Loop: {row.loop}. {_paper(row.paper)} {_source(module)}"]
+    parts += ["## Losses", "The equations, as they stand in the code.", *_functions(module)]
+    own = [setting for setting in describe_config(row.name) if setting.key.startswith("algo_kwargs.")]
+    parts += ["## Settings", "These go under `algo_kwargs`. [All runs](../settings.md) have more.", _settings(own)]
+    presets = [name for name in list_presets() if name.split("/")[0] == row.name]
+    parts += ["## Presets", "\n".join(f"- `rl-training train {name}`" for name in presets)]
+    parts += list(_results(row.name))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _paper(paper: str) -> str:
+    number = paper.removeprefix("arXiv:")
+    return f"Paper: {paper if number == paper else f'[{paper}](https://arxiv.org/abs/{number})'}."
+
+
+def _source(module: Any) -> str:
+    path = Path(inspect.getsourcefile(module) or "").resolve().relative_to(ROOT).as_posix()
+    return f"Source: [{path}](../../{path})."
+
+
+def _functions(module: Any) -> Iterator[str]:
+    """The public functions of an algorithm's file, which are its losses."""
+    for name, function in vars(module).items():
+        if inspect.isfunction(function) and function.__module__ == module.__name__ and not name.startswith("_"):
+            yield f"**{name}**\n\n```text\n{inspect.cleandoc(function.__doc__ or '')}\n```"
+
+
+def _results(algorithm: str) -> Iterator[str]:
+    """The rows of the kept benchmark tables, and the curves of their environments."""
+    rows, pictures = [], []
+    for report in sorted(REPORTS.glob("*.json")):
+        lines = json.loads(report.read_text(encoding="utf-8"))
+        for line in lines:
+            if line["algorithm"] != algorithm or line.get("median") is None:
+                continue
+            steps, bar = f"{line['env_steps']:,}", "" if line["bar"] is None else f"{line['bar']:g}"
+            link = f"[{report.stem}](../../docs/benchmarks/{report.stem}.md)"
+            rows.append((line["name"], f"{line['median']:.1f}", bar, str(len(line["scores"])), steps, link))
+            picture = f"{line['environment'].lower().replace('/', '-')}.png"
+            if (REPORTS / picture).is_file() and picture not in pictures:
+                pictures.append(picture)
+    if rows:
+        yield "## Results"
+        yield "Medians over seeds of the last checkpoint. The bar is the score that the preset must reach."
+        yield table(["preset", "median", "bar", "seeds", "steps", "benchmark"], rows)
+    for picture in pictures:
+        name = picture.removesuffix(".png")
+        yield f"![Learning curves of all algorithms on {name}](../../docs/benchmarks/{picture})"
+
+
+def _run_settings() -> str:
+    rows = [row for row in describe_config("ppo") if not row.key.startswith("algo_kwargs.")]
+    links = ", ".join(f"[{name}](algorithms/{name}.md)" for name in ALGORITHMS)
+    return (
+        "# Settings\n\nThe settings that every run has. Write them in a YAML file, pass them with `--set key=value`, "
+        f"or as keyword arguments in Python.\n\n{_settings(rows)}\n\nEach algorithm adds its own: {links}.\n"
+    )
+
+
+def _settings(rows: list[Any]) -> str:
+    cells = [
+        (f"`{row.key.removeprefix('algo_kwargs.')}`", row.type, f"`{row.default}`", row.description) for row in rows
+    ]
+    return table(["setting", "type", "default", "description"], cells)
+
+
+def _commands() -> str:
+    group: Any = typer.main.get_command(app)
+    parts = ["# Commands", "Every command also has `--help`. [Command line](../docs/command-line.md) explains them."]
+    for name, command in sorted(_leaves(group, "rl-training")):
+        parts += [f"## {name}", escaped(inspect.cleandoc(command.help or ""))]
+        rows = []
+        for parameter in command.params:
+            if parameter.name == "help":
+                continue
+            words = ", ".join(parameter.opts) if parameter.opts[0].startswith("-") else parameter.make_metavar_name()
+            rows.append((f"`{words}`", getattr(parameter, "help", "") or ""))
+        if rows:
+            parts.append(table(["argument", "meaning"], rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    children = getattr(command, "commands", None)
+    if children is None:
+        for parameter in command.params:
+            parameter.make_metavar_name = lambda parameter=parameter: parameter.metavar or parameter.name.upper()
+        yield name, command
+        return
+    for child_name, child in children.items():
+        yield from _leaves(child, f"{name} {child_name}")
+
+
+def _errors() -> str:
+    rows = [
+        (str(thing.exit_code), f"`{name}`", inspect.cleandoc(thing.__doc__ or "").partition("\n\n")[0])
+        for name, thing in vars(errors).items()
+        if inspect.isclass(thing) and issubclass(thing, errors.RLTrainingError)
+    ]
+    rows += [
+        (str(errors.EXIT_RESUMABLE), "", "Stopped by a signal and saved: `rl-training resume` continues the run."),
+        (str(errors.EXIT_INTERRUPTED), "", "Ctrl-C outside training, or a second signal during it."),
+    ]
+    return (
+        "# Errors and exit codes\n\nAn expected error is one line that names the setting, file or environment and says "
+        "how to fix it. In Python it is a subclass of `rl_training.RLTrainingError`.\n\n"
+        f"{table(['exit code', 'class', 'meaning'], rows)}\n"
+    )
+
+
+def _api() -> str:
+    """Autodoc of the public names. The classes of the algorithms have the same methods, so one of them is shown."""
+    parts = ["# Public API", "All names can be imported from `rl_training`."]
+    algorithms = {row.class_name for row in ALGORITHMS.values()}
+    for name in sorted(set(rl_training.__all__) - algorithms - {"__version__"}, key=str.lower):
+        thing = getattr(rl_training, name)
+        home = f"{thing.__module__}.{thing.__qualname__}"
+        kind = "autoclass" if inspect.isclass(thing) else "autofunction"
+        members = "\n   :members:" if kind == "autoclass" and name != "TrainConfig" else ""
+        parts.append(f"## {name}\n\n```{{eval-rst}}\n.. {kind}:: {home}{members}\n   :no-index:\n```")
+    others = ", ".join(f"[{row.class_name}](algorithms/{row.name}.md)" for row in ALGORITHMS.values())
+    shown = (
+        f"## Algorithms\n\nOne class per algorithm, with the same methods: {others}.\n\n"
+        "```{eval-rst}\n.. autoclass:: rl_training.api.managed.ManagedAlgorithm\n   :members:\n   :no-index:\n```"
+    )
+    return "\n\n".join([*parts[:2], shown, *parts[2:]]) + "\n"
+
+
+def table(header: list[str], rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table. Bars inside cells are escaped."""
+    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def escaped(text: str) -> str:
+    """Plain text with `code` as Markdown that shows the same characters."""
+    parts = _SPANS.split(text)
+    return "".join(
+        part if number % 2 else re.sub(r"([*_\\\[\]<>{}$^~|])", r"\\\1", part) for number, part in enumerate(parts)
+    )

@@ -1,0 +1,99 @@
+"""The documentation site: it builds offline without a warning, and has a page for everything that can be looked up."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import rl_training
+from rl_training.command_line.app import COMMANDS
+from rl_training.config.algorithm_table import ALGORITHMS
+from rl_training.config.loading import describe_config
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.xdist_group("site")  # it is built once
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("site")
+    command = [sys.executable, str(ROOT / "scripts" / "build_docs.py"), "--output", str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0 and done.stderr == "", done.stderr[-3000:]
+    return target / "html"
+
+
+class Parts(HTMLParser):
+    """The text of a page, and what a browser fetches to show it."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.words: list[str] = []
+        self.feed(page.read_text(encoding="utf-8"))
+        self.text = " ".join("".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        values = dict(attributes)
+        if tag in ("script", "img", "iframe", "source"):
+            self.fetched.append(values.get("src") or "")
+        elif tag == "link" and values.get("rel") in ("stylesheet", "preload", "icon", "preconnect"):
+            self.fetched.append(values.get("href") or "")
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def words(text: str) -> str:
+    """Without punctuation: the site has typographic quotes and dashes."""
+    return " ".join(re.findall(r"[A-Za-z0-9]+", text))
+
+
+def test_every_page_is_on_the_site(site: Path) -> None:
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        assert (site / page.relative_to(ROOT).with_suffix(".html")).is_file(), page
+
+
+def test_nothing_is_fetched_from_another_host(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 60
+    for page in pages:
+        outside = [link for link in Parts(page).fetched if re.match(r"(https?:)?//", link)]
+        assert outside == [], page
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\(['\"]?(https?:)?//|@import\s+['\"]?https?:", style.read_text(encoding="utf-8")), (
+            style
+        )
+
+
+def test_pictures_and_local_links_of_all_pages_lead_somewhere(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        for link in Parts(page).fetched:
+            path = link.partition("?")[0]
+            assert not path or path.startswith("data:") or (page.parent / path).is_file(), f"{page}: {link}"
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_each_algorithm_has_its_page_with_all_settings(site: Path, name: str) -> None:
+    text = Parts(site / "reference" / "algorithms" / f"{name}.html").text
+    settings = [row for row in describe_config(name) if row.key.startswith("algo_kwargs.")]
+    assert settings
+    for row in settings:
+        assert row.key.removeprefix("algo_kwargs.") in text and words(row.description) in words(text), row.key
+    assert f"rl-training train {name}/" in text
+
+
+def test_each_command_setting_and_public_name_is_on_the_site(site: Path) -> None:
+    commands = Parts(site / "reference" / "commands.html").text
+    assert [name for name in COMMANDS if f"rl-training {name}" not in commands] == []
+    assert "--budget-fraction" in commands
+    settings = Parts(site / "reference" / "settings.html").text
+    shared = [row.key for row in describe_config("ppo") if not row.key.startswith("algo_kwargs.")]
+    assert [key for key in shared if key not in settings] == []
+    names = Parts(site / "reference" / "api.html").text
+    assert [name for name in rl_training.__all__ if name not in names and name != "__version__"] == []
