@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 # Metrics that describe the machine and not the experiment. The library has the same list (MACHINE_FIELDS).
 MACHINE_FIELDS = frozenset(
     {"wall_seconds", "steps_per_second", "time_env", "time_act", "time_learn", "time_other"}
-    | {"failed_saves", "env_restarts", "env_timeouts"}
+    | {"failed_saves", "env_restarts", "env_timeouts", "actors_alive", "actor_restarts"}
+    | {"learner_waits", "actors_wait"}
 )
 # The length of the metric stream in bytes depends on the digits of its wall-clock values.
 MACHINE_STATE = frozenset({"metrics_offset"})
