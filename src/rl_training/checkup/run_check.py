@@ -55,7 +55,9 @@ def run_findings(
     clock: Clock = time.perf_counter,
 ) -> Iterator[Finding]:
     """Try a run, and fill in `plan`. Ends at the first failure: what follows would only repeat it."""
-    for finding in env_findings(config.env_id, config.env_kwargs, action_bound=config.action_bound, side_by_side=False):
+    for finding in env_findings(
+        config.env_id, config.training_kwargs, action_bound=config.action_bound, side_by_side=False
+    ):
         if finding.what != "algorithms":
             yield finding
         if finding.status == "fail":

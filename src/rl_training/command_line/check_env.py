@@ -40,7 +40,7 @@ def check_env(
 
     findings = []
     with output.stdout_reserved(as_json):
-        for finding in env_findings(config.env_id, config.env_kwargs):
+        for finding in env_findings(config.env_id, config.training_kwargs):
             findings.append(finding)
             if not as_json:
                 findings_view.show_finding(finding)

@@ -1,4 +1,4 @@
-"""Checks of the settings `log_info` and `callbacks`: names in, the same names out, or one line that says why not."""
+"""Checks of the settings `log_info`, `callbacks` and `wrappers`: the same names out, or one line that says why not."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from pydantic_core import PydanticCustomError
 
 MOST_INFO_NAMES = 32
 MOST_CALLBACKS = 32
+MOST_WRAPPERS = 32
 CALLBACK_KEY = "callback"  # of an entry with keyword arguments
+WRAPPER_KEY = "wrapper"
 
 _INFO_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
-_CALLBACK_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
-_LONGEST_CALLBACK_NAME = 300
+_CLASS_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_LONGEST_CLASS_NAME = 300
 
 
 def is_info_name(name: Any) -> bool:
@@ -36,15 +38,24 @@ def checked_info_names(value: Any) -> Any:
 
 def checked_callbacks(value: Any) -> Any:
     """One entry or a list of them: `module:Class`, or a mapping with the key `callback` and keyword arguments."""
+    return _checked_classes(value, CALLBACK_KEY, "my_package.hooks:MyCallback")
+
+
+def checked_wrappers(value: Any) -> Any:
+    """One entry or a list of them: `module:Class`, or a mapping with the key `wrapper` and keyword arguments."""
+    return _checked_classes(value, WRAPPER_KEY, "gymnasium.wrappers:TimeAwareObservation")
+
+
+def _checked_classes(value: Any, key: str, example: str) -> Any:
     entries = [value] if isinstance(value, (str, Mapping)) else value
     if not isinstance(entries, (list, tuple)) or not all(isinstance(entry, (str, Mapping)) for entry in entries):
         return value
     for entry in entries:
-        name = entry.get(CALLBACK_KEY) if isinstance(entry, Mapping) else entry
+        name = entry.get(key) if isinstance(entry, Mapping) else entry
         if name is None:
             raise PydanticCustomError(
-                "callback_name", "an entry with keyword arguments needs the key callback with module:Class"
+                f"{key}_name", f"an entry with keyword arguments needs the key {key} with module:Class"
             )
-        if not isinstance(name, str) or len(name) > _LONGEST_CALLBACK_NAME or not _CALLBACK_NAME.fullmatch(name):
-            raise PydanticCustomError("callback_name", "expected module:Class, such as my_package.hooks:MyCallback")
+        if not isinstance(name, str) or len(name) > _LONGEST_CLASS_NAME or not _CLASS_NAME.fullmatch(name):
+            raise PydanticCustomError(f"{key}_name", f"expected module:Class, such as {example}")
     return entries

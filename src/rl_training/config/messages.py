@@ -19,7 +19,8 @@ from rl_training.errors import ConfigError
 from rl_training.text import clean_text, text_of
 
 LONGEST_VALUE = 60
-EXPLAINED = ("info_name", "callback_name", "sink")  # errors whose own message says more than the type of the field
+# Errors whose own message says more than the type of the field.
+EXPLAINED = ("info_name", "callback_name", "wrapper_name", "sink")
 LONGEST_DESCRIPTION = 90
 MEMORY_WORDS = ("lstm", "gru", "recurrent", "memory")
 NOUNS = {int: "integer", float: "number", str: "text", bool: "true or false", type(None): "null"}

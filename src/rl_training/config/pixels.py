@@ -73,8 +73,8 @@ def pixel_options(env_kwargs: Mapping[str, Any]) -> AtariOptions | ImageOptions 
 
 
 def kept_for_another_env(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The keyword arguments to keep when the environment id changes: only those of the image preprocessing."""
-    return {name: value for name, value in env_kwargs.items() if name in PIXEL_KEYS}
+    """The keyword arguments to keep when the environment id changes: those that this library handles itself."""
+    return {name: value for name, value in env_kwargs.items() if name in (*PIXEL_KEYS, "action_masks", "wrappers")}
 
 
 def frame_stack(env_kwargs: Mapping[str, Any]) -> int:

@@ -22,7 +22,14 @@ from pydantic_core import PydanticCustomError
 from rl_training.config.algorithm_table import get_config_class
 from rl_training.config.base import AlgorithmConfig, NonNegativeInteger, StrictModel
 from rl_training.config.evaluation_protocol import LONGEST_EPISODE, MOST_EPISODES
-from rl_training.config.hook_settings import MOST_CALLBACKS, MOST_INFO_NAMES, checked_callbacks, checked_info_names
+from rl_training.config.hook_settings import (
+    MOST_CALLBACKS,
+    MOST_INFO_NAMES,
+    MOST_WRAPPERS,
+    checked_callbacks,
+    checked_info_names,
+    checked_wrappers,
+)
 from rl_training.config.messages import as_config_error
 from rl_training.config.model_config import ModelConfig as ModelConfig
 from rl_training.config.pixels import pixel_options
@@ -55,6 +62,11 @@ class TrainConfig(StrictModel):
     )
     eval_env_kwargs: dict[str, JsonValue] = Field(
         default_factory=dict, description="Keyword arguments that override env_kwargs in evaluation and play."
+    )
+    wrappers: tuple[str | dict[str, JsonValue], ...] = Field(
+        (),
+        max_length=MOST_WRAPPERS,
+        description="Wrappers of every environment, innermost first: module:Class, or a mapping with the key wrapper.",
     )
     vector_backend: Literal["auto", "native", "batched", "sync", "async"] = Field(
         "auto", description="How to step several environments; async runs each one in a supervised process."
@@ -155,6 +167,11 @@ class TrainConfig(StrictModel):
     def _names_of_sinks(cls, value: Any) -> Any:
         return checked_sinks(value)
 
+    @field_validator("wrappers", mode="before")
+    @classmethod
+    def _wrapper_entries(cls, value: Any) -> Any:
+        return checked_wrappers(value)
+
     @field_validator("algo_kwargs", mode="before")
     @classmethod
     def _by_algorithm(cls, value: Any, info: ValidationInfo) -> AlgorithmConfig:
@@ -213,6 +230,15 @@ class TrainConfig(StrictModel):
         return self.stop_at_return is not None or self.patience > 0
 
     @property
+    def training_kwargs(self) -> dict[str, JsonValue]:
+        """The keyword arguments of the training environments, with the wrappers."""
+        return self.env_kwargs | self._wrapping
+
+    @property
     def evaluation_kwargs(self) -> dict[str, JsonValue]:
         """The keyword arguments of evaluation and play. A key of `eval_env_kwargs` replaces the whole value."""
-        return self.env_kwargs | self.eval_env_kwargs
+        return self.env_kwargs | self._wrapping | self.eval_env_kwargs
+
+    @property
+    def _wrapping(self) -> dict[str, JsonValue]:
+        return {"wrappers": list(self.wrappers)} if self.wrappers else {}

@@ -26,6 +26,9 @@ AnyVectorEnv = VectorEnv[Any, Any, Any]
 _JAX_FAMILIES = ("gymnasium.envs.phys2d", "gymnasium.envs.tabular")
 
 
+WRAPPERS_REFUSED = "wrappers wrap single envs, use vector_backend 'sync' or 'async'"
+
+
 class BackendRefused(Exception):
     """A backend cannot run a request; the message is the reason."""
 
@@ -68,6 +71,8 @@ class BatchedBackend(Backend):
     def refuses(self, request: EnvRequest) -> str | None:
         if request.spec is None or request.spec.id not in BATCHED_ENVS:
             return f"only {', '.join(BATCHED_ENVS)} can be batched, use vector_backend 'auto'"
+        if request.wrappers:
+            return WRAPPERS_REFUSED
         if set(request.env_kwargs) - {MASK_KEY}:
             return f"the batched form takes no env_kwargs except {MASK_KEY}, use vector_backend 'auto'"
         return None
@@ -83,6 +88,8 @@ class NativeBackend(Backend):
     def refuses(self, request: EnvRequest) -> str | None:
         if is_atari(request.spec):
             return "the vector class of an Atari id clips rewards and loses the score, set env_kwargs.atari=true"
+        if request.wrappers:
+            return WRAPPERS_REFUSED
         if request.image is not None:
             return "env_kwargs.image needs vector_backend 'auto', 'sync' or 'async'"
         if request.spec is None or request.spec.vector_entry_point is None:
@@ -121,6 +128,8 @@ class AtariBackend(Backend):
     """`native` for Atari: all games in one call of ale-py's C++ vector env."""
 
     def refuses(self, request: EnvRequest) -> str | None:
+        if request.wrappers:
+            return WRAPPERS_REFUSED
         if request.kwargs:
             return f"it takes no {', '.join(request.kwargs)} together with env_kwargs.atari, use vector_backend 'sync'"
         return None

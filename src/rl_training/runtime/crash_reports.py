@@ -86,7 +86,7 @@ class CrashReports:
             "kind": ENV_FAILURE,
             "library_version": __version__,
             "env_id": self.config.env_id,
-            "env_kwargs": self.config.env_kwargs,
+            "env_kwargs": self.config.training_kwargs,
             "vector_backend": self.config.vector_backend,
             **dataclasses.asdict(failure),
         }

@@ -64,7 +64,7 @@ def spaces_of(env: EnvSource, config: TrainConfig) -> Spaces:
         return Spaces(env.single_observation_space, env.single_action_space, action_bound=config.action_bound)
     if isinstance(env, str):
         require_env(env)
-    single_env = make_env(env, config.env_kwargs)
+    single_env = make_env(env, config.training_kwargs)
     with closed_after(single_env):
         return Spaces(single_env.observation_space, single_env.action_space, action_bound=config.action_bound)
 
@@ -106,10 +106,12 @@ def training_envs(config: TrainConfig, env: EnvSource | None) -> Iterator[Vector
     """The vector environment of the run. One that the caller passes stays open: it belongs to the caller."""
     if env is None:
         require_env(config.env_id)
+    if isinstance(env, VectorEnv) and config.wrappers:
+        raise EnvError("wrappers: the given vector env is already made, wrap its envs when you make it")
     envs = make_vector_env(
         config.env_id if env is None else env,
         config.num_envs,
-        env_kwargs={} if isinstance(env, VectorEnv) else config.env_kwargs,
+        env_kwargs={} if isinstance(env, VectorEnv) else config.training_kwargs,
         backend="auto" if isinstance(env, VectorEnv) else config.vector_backend,
         timeout=config.env_timeout,
     )
