@@ -96,7 +96,7 @@ def test_checkpoints_and_whether_they_verify(site: SiteClient, run: Path) -> Non
     content[-1] ^= 1
     tensors.write_bytes(content)
     again = site.get("/api/run/ppo-seed0/checkpoints").json()["checkpoints"]
-    assert "safetensors" in again[0]["problem"]
+    assert again[0]["problem"].startswith(f"checkpoints/{damaged.name}/{tensors.name}: "), "inside of the run"
     assert [each["problem"] for each in again[1:]] == [None] * (len(found) - 1)
 
 

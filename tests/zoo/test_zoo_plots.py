@@ -35,6 +35,8 @@ def test_many_algorithms_get_a_panel_each_with_the_others_behind() -> None:
         own = ends.pop(100.0 + number)
         assert own == (COLORS[1] if names[number].startswith(("dqn", "c51")) else COLORS[0]).upper()
         assert set(ends.values()) <= {FAINT.upper(), "#333333"} and len(ends) >= 6
+        faint = [line for line in axes.get_lines() if to_hex(line.get_color()).upper() == FAINT.upper()]
+        assert len(faint) == len(names) - 1, "the others, and not the one in front"
 
 
 def test_an_overview_of_many_algorithms_has_a_row_per_env_and_a_column_per_algorithm(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def _checkpoint(path: Path, verify: Callable[[Path], list[str]]) -> Fact | None:
         "name": clean_text(path.name, 60),
         "steps": checkpoint_steps(path),
         "kind": "can be resumed" if path.name.startswith("step-") else "best agent",
-        "problem": one_line(problems[0].removesuffix(USE_ANOTHER)) if problems else None,
+        "problem": _inside(problems[0].removesuffix(USE_ANOTHER), path.parent.parent) if problems else None,
     }
     with contextlib.suppress(CheckpointError):
         manifest = read_manifest(path)
@@ -105,6 +105,11 @@ def _checkpoint(path: Path, verify: Callable[[Path], list[str]]) -> Fact | None:
             "replay_bytes": sum(segment.size for segment in manifest.segments),
         }
     return fact
+
+
+def _inside(text: str, run_dir: Path) -> str:
+    """A message with paths as they are inside of the run."""
+    return one_line(text.replace(f"{run_dir}{os.sep}", ""))
 
 
 def crash_files(run_dir: Path) -> list[Fact]:

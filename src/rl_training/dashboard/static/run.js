@@ -52,7 +52,7 @@
   function factCards(name, facts) {
     const parts = [];
     if (facts.crashes.length) {
-      parts.push(D.card("Crash files", D.table(["File", "What happened", "Size", "Written"], facts.crashes.map((each) => [D.h("code", null, "crash/" + each.name), each.text, D.bytes(each.bytes), D.when(each.changed)]), [2]),
+      parts.push(D.card("Crash files", D.table(["File", "What happened", "Size", "Written"], facts.crashes.map((each) => [D.h("code", null, "crash/" + each.name), each.text, D.unbroken(D.bytes(each.bytes)), D.unbroken(D.when(each.changed))]), [2]),
         facts.crashes.some((each) => each.replayable) ? D.h("p", { class: "soft" }, "Replay a failure of an environment: ", D.h("code", null, `rl-training reproduce ${facts.path}/crash/FILE`)) : null));
     }
     if (facts.videos.length) {
@@ -76,8 +76,8 @@
   function checkpointTable(found) {
     if (!found.length) return D.h("p", { class: "soft" }, "No checkpoints.");
     const rows = found.map((each) => [
-      D.h("code", null, each.name), D.count(each.steps), each.kind + (each.exact === false && each.kind !== "best agent" ? ", off schedule" : ""), D.bytes(each.bytes),
-      each.replay_bytes ? D.bytes(each.replay_bytes) : "–", D.when(each.created), each.problem ? D.h("span", { class: "bad" }, "✗ " + each.problem) : D.h("span", { class: "good" }, "✓ verifies"),
+      D.unbroken(D.h("code", null, each.name)), D.count(each.steps), each.kind + (each.exact === false && each.kind !== "best agent" ? ", off schedule" : ""), D.unbroken(D.bytes(each.bytes)),
+      each.replay_bytes ? D.unbroken(D.bytes(each.replay_bytes)) : "–", D.unbroken(D.when(each.created)), each.problem ? D.h("span", { class: "bad" }, "✗ " + each.problem) : D.h("span", { class: "good" }, "✓ verifies"),
     ]);
     return D.table(["Checkpoint", "Env step", "Kind", "Size", "Replay", "Written", "Files"], rows, [1, 3, 4]);
   }

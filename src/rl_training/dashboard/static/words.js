@@ -78,6 +78,8 @@
     return [words || "unknown run", row.seed !== null && row.seed !== undefined ? "seed " + row.seed : null].filter(Boolean).join(" · ");
   };
 
+  D.unbroken = (text) => D.h("span", { class: "unbroken" }, text);
+
   D.speed = (row) => (row.speed ? D.count(Math.round(row.speed)) + " steps/s" : DASH);
 
   D.left = (row) => (row.status === "running" && row.speed && row.total ? Math.max(0, row.total - (row.steps || 0)) / row.speed : null);
