@@ -358,14 +358,26 @@ def _quietly(action: Callable[[], None]) -> None:
         action()
 
 
+def encoder_of_a_stranger(checkpoint: Path, dice: Dice) -> None:
+    """The config names code: modules that exist, that do not exist, and that would write a file."""
+    path = checkpoint / "config.json"
+    config = json.loads(path.read_text())
+    names = ["os:system", "builtins:eval", "this:s", "antigravity:x", "no_such_module:Net", "subprocess:Popen"]
+    config["model"]["encoder"] = dice.choice(names)
+    config["model"]["encoder_kwargs"] = {"args": ["true"]}
+    path.write_text(json.dumps(config))
+    sign_again(checkpoint)
+
+
 MUTATIONS: list[Callable[[Path, Dice], None]] = [
     truncated, truncated_and_signed, bits_flipped, bits_flipped_and_signed, files_swapped, file_of_another_checkpoint,
     wrong_shape, wrong_dtype, tensor_missing_or_extra, header_forged, header_huge, json_deep_or_wide,
     not_a_regular_file, path_tricks, pickle_in_disguise, manifest_forged, state_forged, config_forged,
     space_huge, config_huge, manifest_huge, tensors_many, weights_not_finite, segment_damaged, segment_forged,
+    encoder_of_a_stranger,
 ]  # fmt: skip
 MUST_BE_REFUSED = {
-    space_huge, config_huge, manifest_huge, tensors_many, weights_not_finite,
+    encoder_of_a_stranger, space_huge, config_huge, manifest_huge, tensors_many, weights_not_finite,
     truncated, truncated_and_signed, wrong_dtype, header_huge, not_a_regular_file, path_tricks, pickle_in_disguise,
     segment_damaged,
 }  # fmt: skip

@@ -47,9 +47,6 @@ def tables() -> str:
         usual = of_kind["vector"]
         cells = [sentence(usual)]
         for kind in ("table", "image"):
-            if kind == "image" and actions == "continuous":
-                cells.append("not possible")
-                continue
             # What this kind leaves at the listed default counts as a difference, too.
             listed = {each.key.rpartition(".")[2]: each.default for each in describe_config(name)}
             settings = {**{key: listed[key] for key in usual}, **of_kind[kind]}

@@ -260,8 +260,35 @@ def test_every_discrete_algorithm_acts_on_images_by_the_same_choice(algorithm: s
     np.testing.assert_array_equal(learner.act(images, explore=False).actions, actions)
 
 
-@pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac"])
-def test_continuous_algorithms_say_that_they_take_vectors(algorithm: str) -> None:
-    box = Spaces(gym.spaces.Box(0, 255, (4, 84, 84), np.uint8), gym.spaces.Box(-1.0, 1.0, (2,)))
-    with pytest.raises(Exception, match=f"has image observations .* and {algorithm} takes vectors"):
-        get_spec(algorithm).check_spaces(box, "SomeEnv-v0")
+CONTINUOUS = ["ddpg", "td3", "sac", "d4pg", "mpo", "naf"]
+
+
+@pytest.mark.parametrize("algorithm", CONTINUOUS)
+def test_continuous_algorithms_act_on_images(algorithm: str) -> None:
+    box = Spaces(gym.spaces.Box(0, 255, (2, 36, 36), np.uint8), gym.spaces.Box(-1.0, 1.0, (2,)))
+    get_spec(algorithm).check_spaces(box, "SomeEnv-v0")
+    learner = make_learner(algorithm, box, model={"encoder_size": 16})
+    images = some_images(4, 2, 36, 36)
+    actions = learner.act(images, explore=False).actions
+    assert actions.shape == (4, 2) and actions.dtype == np.float32
+    assert not np.allclose(actions, learner.act(255 - images, explore=False).actions)
+
+
+@pytest.mark.parametrize("algorithm", CONTINUOUS[:5])
+def test_the_critic_trains_the_shared_encoder_and_the_actor_does_not(algorithm: str) -> None:
+    box = Spaces(gym.spaces.Box(0, 255, (2, 36, 36), np.uint8), gym.spaces.Box(-1.0, 1.0, (2,)))
+    learner = make_learner(algorithm, box, model={"encoder_size": 16})
+    model, encoder = learner.model, list(learner.model.encoder.parameters())
+    images = torch.from_numpy(some_images(4, 2, 36, 36))
+    outputs = model.actor(images)
+    output = outputs if isinstance(outputs, torch.Tensor) else outputs[0]
+    assert torch.autograd.grad(output.sum(), encoder, allow_unused=True) == (None,) * len(encoder)
+    values = model.q_values(images, output.detach())
+    assert all(gradient.abs().sum() > 0 for gradient in torch.autograd.grad(values.sum(), encoder))
+    acting = make_learner(algorithm, box, model={"encoder_size": 16}, seed=1)
+    acting.adopt(learner.acting_state())
+    obs = some_images(3, 2, 36, 36)
+    np.testing.assert_array_equal(acting.act(obs, explore=False).actions, learner.act(obs, explore=False).actions)
+    trained = {id(parameter) for parameter in learner.critic_optimizer.parameters}
+    assert {id(parameter) for parameter in encoder} <= trained
+    assert trained.isdisjoint(id(parameter) for parameter in learner.actor_optimizer.parameters)

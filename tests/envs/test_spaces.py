@@ -38,7 +38,7 @@ OBSERVATIONS = {
             "outer": gym_spaces.Tuple(
                 (gym_spaces.Discrete(3), gym_spaces.Dict({"x": gym_spaces.MultiDiscrete([2, 2]), "w": BOX}))
             ),
-            "image": gym_spaces.Box(0, 255, (2, 2, 3), np.uint8),
+            "image": gym_spaces.Box(0, 255, (2, 2, 3), np.float32),
         }
     ),
 }

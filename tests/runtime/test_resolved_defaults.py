@@ -156,7 +156,6 @@ def test_a_run_with_defaults_resumes_exactly(tmp_path: Path) -> None:
     [
         ("DQN", NUMBERS, NUMBERS, "dqn takes Discrete actions, but callable:.* has Box: use ppo, a2c"),
         ("SAC", NUMBERS, MOVES, "sac takes Box actions, but callable:.* has Discrete: use ppo, a2c"),
-        ("SAC", image(40, 40, 3), NUMBERS, "sac takes vectors: use ppo, a2c, .*or flatten them"),
         ("PPO", spaces.Text(5), MOVES, "observation has the space Text.* not supported: wrap the env"),
         ("PPO", NUMBERS, spaces.Text(5), "action space Text.* not supported: wrap the env"),
     ],

@@ -30,6 +30,7 @@ OBS = np.random.default_rng(0).normal(2.0, 3.0, (40, 3)).astype(np.float32)
 ROWS = torch.from_numpy(OBS)
 IMAGES = np.random.default_rng(1).integers(0, 256, (6, 2, 36, 36), dtype=np.uint8)
 PIXELS = Spaces(gym.spaces.Box(0, 255, (2, 36, 36), np.uint8), gym.spaces.Discrete(4))
+BOX_PIXELS = Spaces(PIXELS.observation_space, SPACES["box"].action_space)
 DISCRETE, BOX = SPACES["discrete"], SPACES["box"]
 SUPPORT = torch.linspace(-2.0, 5.0, 7)
 
@@ -75,6 +76,11 @@ MODELS: dict[str, Build] = {
     "images_actor_critic": lambda config: MLPActorCritic(PIXELS, config),
     "images_actor_critic_separate": lambda config: MLPActorCritic(PIXELS, config, share_encoder=False),
     "images_ppg": lambda config: MLPPPGModel(PIXELS, config),
+    "images_squashed_gaussian": lambda config: MLPSquashedGaussianActorCritic(BOX_PIXELS, config),
+    "images_deterministic": lambda config: MLPDeterministicActorCritic(BOX_PIXELS, config, num_critics=1),
+    "images_d4pg": lambda config: MLPD4PGModel(BOX_PIXELS, config, support=SUPPORT.clone()),
+    "images_naf": lambda config: MLPNAFModel(BOX_PIXELS, config),
+    "images_mpo": lambda config: MLPMPOModel(BOX_PIXELS, config),
     "images_lstm": lambda config: LSTMActorCritic(PIXELS, config, memory_size=5),
     "images_q_network_dueling": lambda config: MLPQNetwork(PIXELS, config, dueling=True),
     "images_c51_dueling": lambda config: MLPC51Network(PIXELS, config, support=SUPPORT.clone(), dueling=True),
@@ -170,7 +176,7 @@ def _assert_continuous(model: Any, obs: np.ndarray, expected: np.ndarray) -> Non
             actions, factors = model.act_with_factor(obs)
             assert_close(actions, expected)
             with torch.no_grad():
-                assert_close(factors, model._factor(model._outputs(ROWS)[1]))
+                assert_close(factors, model._factor(model._outputs(torch.from_numpy(obs))[1]))
         return
     mean, log_std = np.split(expected, 2, 1)
     noise = np.random.default_rng(1).standard_normal(mean.shape, dtype=np.float32)
@@ -182,7 +188,7 @@ def _assert_continuous(model: Any, obs: np.ndarray, expected: np.ndarray) -> Non
     assert_close(model.act(obs), np.tanh(mean))
     assert_close(found, np.tanh(mean + np.exp(log_std) * noise))
     with torch.no_grad():
-        assert_close(found, model.sample(ROWS, torch.from_numpy(noise))[0])
+        assert_close(found, model.sample(torch.from_numpy(obs), torch.from_numpy(noise))[0])
 
 
 def learn_a_little(model: Any, optimizer: Optimizer) -> None:

@@ -25,7 +25,7 @@ from rl_training.runtime.resolved_defaults import resolve_defaults
 from rl_training.runtime.run_envs import env_name, require_stored_spaces, spaces_of, with_env
 from rl_training.runtime.sink_list import split_sinks, uses_trackers
 from rl_training.runtime.spec import get_spec
-from rl_training.runtime.workflows import CallbackArgument, TrainResult, resume, train
+from rl_training.runtime.workflows import CallbackArgument, TrainResult, allow_own_encoder, resume, train
 from rl_training.storage.checkpoints import Checkpoint, load_checkpoint, resolve_checkpoint, save_checkpoint
 from rl_training.storage.run_directory import is_run_directory, open_run_directory
 from rl_training.telemetry.sinks import Sink
@@ -84,6 +84,7 @@ class ManagedAlgorithm:
             entries, objects = split_sinks(settings["sinks"])
             settings = {**settings, "sinks": entries}
         config = resolve_defaults(self._configure(env, preset, settings), env)
+        allow_own_encoder(config)
         spaces = spaces_of(config.env_id if env is None else env, config)
         spec = get_spec(self.algorithm)
         spec.check_spaces(spaces, config.env_id)
@@ -239,11 +240,14 @@ class ManagedAlgorithm:
         *,
         eval_env: str | EnvMaker | None = None,
         output_dir: str | Path = "runs",
+        encoder: type[Any] | None = None,
+        trust: str | Sequence[str] = (),
     ) -> Self:
         """Load a saved agent, a run directory, its name under `output_dir`, a checkpoint, `latest` or `best`.
 
         `learn` then continues the run exactly. A saved agent, or the best one of a run, starts a new run from its
-        networks and optimizers. `env` is needed to learn or evaluate if the environment was a Python object.
+        networks and optimizers. `env` is needed to learn or evaluate if the environment was a Python object. An encoder
+        of your own is code: pass its class as `encoder`, or its module in `trust`.
 
         >>> from rl_training import PPO, load
         >>> path = PPO("CartPole-v1", seed=3).save("my-agent")
@@ -261,13 +265,13 @@ class ManagedAlgorithm:
             )
         # Whether the user asked for this very checkpoint, or for the newest one of its run.
         named = Path(path).name == checkpoint.path.name
-        return cls._from_checkpoint(checkpoint, env, eval_env, named)
+        agent = Agent.load(checkpoint, encoder=encoder, trust=trust)
+        return cls._from_checkpoint(checkpoint, agent, env, eval_env, named)
 
     @classmethod
     def _from_checkpoint(
-        cls, checkpoint: Checkpoint, env: Env | None, eval_env: str | EnvMaker | None, named: bool
+        cls, checkpoint: Checkpoint, agent: Agent, env: Env | None, eval_env: str | EnvMaker | None, named: bool
     ) -> Self:
-        agent = Agent.load(checkpoint)
         config = with_env(agent.config, env)
         if config is agent.config:
             env = None

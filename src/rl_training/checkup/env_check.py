@@ -133,14 +133,18 @@ def check_spaces(spaces: Spaces) -> Iterator[Finding]:
     shape = spaces.observation_shape
     if len(shape) == 3:
         yield ok("spaces", f"observations are uint8 images {shape}; actions are {one_line(action, 200)}")
+    elif spaces.images:
+        images = ", ".join(f"{image.name} {image.shape}" for image in spaces.images)
+        seen = f"images ({images}) and {spaces.vector_size:,} numbers ({type(observation).__name__})"
+        yield ok("spaces", f"observations are {one_line(seen, 300)}; actions are {one_line(action, 200)}")
     else:
         seen = f"a vector of {shape[0]:,} numbers ({type(observation).__name__})"
         yield ok("spaces", f"observations are {seen}; actions are {one_line(action, 200)}")
     parts: list[Any] = list(_boxes(observation))
-    pictures = [box for box in parts if len(box.shape) == 3 and len(shape) != 3]
+    pictures = [box for box in parts if len(box.shape) == 3 and len(shape) != 3 and box.dtype != np.uint8]
     if pictures:
         detail = f"an image {pictures[0].shape} of {pictures[0].dtype} is flattened into a vector, without a CNN"
-        yield warn("spaces", detail, "make it the whole observation, with dtype uint8, or use env_kwargs.image")
+        yield warn("spaces", detail, "give it dtype uint8, or use env_kwargs.image")
     if spaces.unbounded_actions:
         more = f" and {len(spaces.unbounded_actions) - 1} more" if len(spaces.unbounded_actions) > 1 else ""
         detail = (

@@ -131,7 +131,7 @@ def _judge_observation(observation: Any, spaces: Spaces, walk: Walk) -> None:
     except (EnvError, TypeError, ValueError) as error:
         problem = one_line(error).removesuffix(": correct the env or its space")
         raise Broken(f"{problem} (step {walk.steps})", "correct the env or its observation_space") from error
-    if not np.isfinite(encoded).all():
+    if not np.isfinite(spaces.numbers_of(encoded[None])).all():
         raise Broken(f"an observation is not finite (step {walk.steps})", "correct the env: training stops at NaN")
     if not space.contains(observation):
         problem = outside_of(observation, space) or "an observation is not in its space, perhaps by its dtype"

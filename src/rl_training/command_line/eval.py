@@ -13,6 +13,7 @@ from rl_training.command_line.common.options import (
     OutputDir,
     Stochastic,
     Target,
+    Trust,
     find_checkpoint,
     report_skipped,
 )
@@ -26,6 +27,7 @@ def evaluate(
     checkpoint: Checkpoint = None,
     stochastic: Stochastic = False,
     max_steps: MaxSteps = None,
+    trust: Trust = None,
     output_dir: OutputDir = RUNS,
     as_json: Json = False,
 ) -> None:
@@ -37,7 +39,7 @@ def evaluate(
 
     with output.stdout_reserved(as_json):
         result = workflows.evaluate_checkpoint(
-            path, episodes=episodes, seed=seed, deterministic=not stochastic, max_steps=max_steps
+            path, episodes=episodes, seed=seed, deterministic=not stochastic, max_steps=max_steps, trust=trust or ()
         )
     if as_json:
         output.print_json(result.summary() | {"checkpoint": str(path), "skipped": skipped})

@@ -17,6 +17,7 @@ from rl_training.command_line.common.options import (
     OutputDir,
     Stochastic,
     Target,
+    Trust,
     find_checkpoint,
     report_skipped,
 )
@@ -37,6 +38,7 @@ def play(
     ] = None,
     checkpoint: Checkpoint = None,
     stochastic: Stochastic = False,
+    trust: Trust = None,
     output_dir: OutputDir = RUNS,
     as_json: Json = False,
 ) -> None:
@@ -58,7 +60,7 @@ def play(
 
     file = gif or mp4
     with output.stdout_reserved(as_json):
-        agent = workflows.agent_of(path)
+        agent = workflows.agent_of(path, trust=trust or ())
         if file is None and has_display() and fps is None:
             recording = watch(agent, episodes=episodes, seed=seed, deterministic=not stochastic)
         else:

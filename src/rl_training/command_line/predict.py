@@ -15,6 +15,7 @@ from rl_training.command_line.common.options import (
     OutputDir,
     Stochastic,
     Target,
+    Trust,
     find_checkpoint,
     report_skipped,
 )
@@ -32,6 +33,7 @@ def predict(
     ] = False,
     checkpoint: Checkpoint = None,
     stochastic: Stochastic = False,
+    trust: Trust = None,
     output_dir: OutputDir = RUNS,
     as_json: Json = False,
 ) -> None:
@@ -53,7 +55,7 @@ def predict(
     from rl_training.runtime import workflows
 
     with output.stdout_reserved():
-        agent = workflows.agent_of(path)
+        agent = workflows.agent_of(path, trust=trust or ())
         observation = to_observation(value, agent.spaces, name)
         if episode:
             if not agent.spaces.is_batched(observation):

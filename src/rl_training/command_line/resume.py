@@ -13,6 +13,7 @@ from rl_training.command_line.common.options import (
     OutputDir,
     Quiet,
     Target,
+    Trust,
     find_checkpoint,
     report_skipped,
 )
@@ -37,6 +38,7 @@ def resume(
             show_default=False,
         ),
     ] = None,
+    trust: Trust = None,
     output_dir: OutputDir = RUNS,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -60,6 +62,7 @@ def resume(
             output_dir=output_dir,
             show=False if quiet else None,
             trackers=True if trackers else None,
+            trust=trust or (),
         )
     if result.steps_per_second > 0 or result.interrupted:
         output.report_result(result, as_json)

@@ -114,7 +114,11 @@ _OF_FAMILY: dict[str, dict[str, Settings]] = {
         "image": _NO_HIDDEN,
         "small image": {"model": {"encoder": "mlp"}},
     },
-    "actor-critic": {"every": {"num_envs": 1, "model": {"hidden_sizes": (256, 256), **_RELU}}},
+    "actor-critic": {
+        "every": {"num_envs": 1, "model": {"hidden_sizes": (256, 256), **_RELU}},
+        "image": {"algo_kwargs": {"buffer_size": 50_000}},
+        "small image": {"model": {"encoder": "mlp"}},
+    },
 }
 # `algo_kwargs` of each algorithm: also for a kind of actions, at the end.
 _ACTOR_CRITIC: Settings = {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3}

@@ -20,10 +20,16 @@ from rl_training.text import clean_text, text_of
 
 LONGEST_VALUE = 60
 # Errors whose own message says more than the type of the field.
-EXPLAINED = ("info_name", "callback_name", "wrapper_name", "sink")
+EXPLAINED = ("info_name", "callback_name", "wrapper_name", "sink", "encoder_name")
 LONGEST_DESCRIPTION = 90
 MEMORY_WORDS = ("lstm", "gru", "recurrent", "memory")
 NOUNS = {int: "integer", float: "number", str: "text", bool: "true or false", type(None): "null"}
+
+
+_PATTERNS = {
+    r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$": "of 1 to 64 letters, digits, '.', '_' or '-', not starting with '.' or '-'",
+    r"^(cpu|cuda|cuda:\d{1,3}|mps|auto)$": "that is cpu, cuda, cuda:N, mps or auto",
+}
 
 
 class ConfigRow(NamedTuple):
@@ -91,7 +97,7 @@ def _bounds(metadata: tuple[Any, ...]) -> str:
             if getattr(item, name, None) is not None:
                 words.append(f"{sign} {getattr(item, name)}")
         if getattr(item, "pattern", None):
-            words.append("of 1 to 64 letters, digits, '.', '_' or '-', not starting with '.' or '-'")
+            words.append(_PATTERNS[item.pattern])
     return " " + " and ".join(words) if words else ""
 
 

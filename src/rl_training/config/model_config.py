@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from rl_training.config.base import LayerSize, StrictModel
+from rl_training.config.own_classes import is_class_name, name_of_class
 from rl_training.errors import ConfigError
 
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu", "mish"]
 Blocks = Literal["mlp", "simba"]
+ENCODERS = ("auto", "mlp", "nature", "impala")
 
 
 def with_new_names(model: Any) -> Any:
@@ -55,8 +58,12 @@ class ModelConfig(StrictModel):
     critic: CriticConfig | None = Field(
         None, description="Settings of the critic where they differ from those above; null means the same."
     )
-    encoder: Literal["auto", "mlp", "nature", "impala"] = Field(
-        "auto", description="Network that encodes observations; auto is mlp for vectors and nature for images."
+    encoder: str = Field(
+        "auto",
+        description="Network that encodes observations: auto, mlp, nature, impala, or your own as module:Class.",
+    )
+    encoder_kwargs: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Keyword arguments of an encoder of your own."
     )
     encoder_size: LayerSize | None = Field(
         None, description="Output size of an image encoder; null means 512 for nature and 256 for impala."
@@ -75,6 +82,22 @@ class ModelConfig(StrictModel):
     def _read_old_names(cls, value: Any) -> Any:
         return with_new_names(value)
 
+    @field_validator("encoder", mode="before")
+    @classmethod
+    def _name_of_encoder(cls, value: Any) -> Any:
+        if isinstance(value, type):  # handed over in Python
+            return name_of_class(value)
+        if isinstance(value, str) and value not in ENCODERS and not is_class_name(value):
+            raise PydanticCustomError(
+                "encoder_name", "expected one of auto, mlp, nature, impala, or module:Class for an encoder of your own"
+            )
+        return value
+
+    @property
+    def has_own_encoder(self) -> bool:
+        """Whether the encoder is a class that this package does not know."""
+        return self.encoder not in ENCODERS
+
     def for_critic(self) -> ModelConfig:
         """These settings with those of `critic` in their place."""
         own = {} if self.critic is None else {name: value for name, value in self.critic if value is not None}
@@ -87,6 +110,16 @@ class ModelConfig(StrictModel):
                 f"model.critic: {algo} has one network for values and actions; set model.hidden_sizes and the others "
                 "of model instead",
                 key="model.critic",
+            )
+        if not self.has_own_encoder and self.encoder_kwargs:
+            raise ConfigError(
+                f"model.encoder_kwargs: {self.encoder} takes none; they are for an encoder of your own (module:Class)",
+                key="model.encoder_kwargs",
+            )
+        if self.has_own_encoder and self.encoder_size is not None:
+            raise ConfigError(
+                "model.encoder_size: an encoder of your own says its size with out_features; use encoder_kwargs",
+                key="model.encoder_size",
             )
         for place, config in (("model", self), ("model.critic", self.for_critic())):
             if config.blocks != "simba":

@@ -83,8 +83,10 @@ class TrainConfig(StrictModel):
     seed: int = Field(0, ge=0, description="Seed of every random choice in the run.")
     total_timesteps: int = Field(100_000, ge=1, description="Environment steps of the whole run.")
     num_envs: int = Field(1, ge=1, le=65_536, description="Number of environments to step in parallel.")
-    device: Literal["cpu", "cuda", "auto"] = Field(
-        "cpu", description="Device of the networks; auto uses cuda if it is available."
+    device: str = Field(
+        "cpu",
+        pattern=r"^(cpu|cuda|cuda:\d{1,3}|mps|auto)$",
+        description="Device of the networks: cpu, cuda, one of several as cuda:1, mps, or auto: cuda if there is one.",
     )
     threads: Literal["auto"] | ThreadCount = Field(
         "auto", description="CPU threads of the learner; auto depends on the size of networks and batches."

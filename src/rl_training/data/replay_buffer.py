@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from rl_training.data.frame_store import FrameStore
+from rl_training.data.mixed_store import MixedStore
 from rl_training.data.observation_store import ObservationStore, WholeObservations
 from rl_training.data.replay_layout import Column, ReplayLayout
 from rl_training.data.sum_tree import SumTree
@@ -322,6 +323,8 @@ class ReplayBuffer:
 
 
 def _store_class(layout: ReplayLayout) -> type[ObservationStore]:
+    if layout.images:
+        return MixedStore
     return WholeObservations if layout.stack is None else FrameStore
 
 

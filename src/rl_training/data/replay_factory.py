@@ -34,6 +34,7 @@ def make_replay(
         spaces.action_shape,
         "float32" if spaces.action_kind == "box" else "int64",
         stack=frame_stack(env_kwargs) if len(spaces.observation_shape) == 3 else None,
+        images=tuple((image.start, image.stop, image.shape) for image in spaces.images),
     )
     check_replay_fits(ReplayBuffer.predicted_bytes(layout, prioritized=settings.prioritized), settings.buffer_size)
     priorities = PriorityOptions(settings.priority_exponent, settings.priority_epsilon)

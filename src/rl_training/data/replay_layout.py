@@ -27,6 +27,7 @@ class ReplayLayout:
     action_shape: tuple[int, ...]
     action_dtype: DTypeLike
     stack: int | None = None
+    images: tuple[tuple[int, int, tuple[int, ...]], ...] = ()  # first byte, end and shape of images in rows of bytes
 
     def __post_init__(self) -> None:
         if self.capacity < 1 or self.num_envs < 1:

@@ -92,6 +92,8 @@ class NativeBackend(Backend):
             return WRAPPERS_REFUSED
         if request.image is not None:
             return "env_kwargs.image needs vector_backend 'auto', 'sync' or 'async'"
+        if request.observation_keys:
+            return "env_kwargs.observation_keys needs vector_backend 'auto', 'sync' or 'async'"
         if request.spec is None or request.spec.vector_entry_point is None:
             return "it does not have its own vector class, use vector_backend 'auto', 'sync' or 'async'"
         return self._doubt(request, request.spec) if request.backend == "auto" else None

@@ -16,6 +16,7 @@ from rl_training.envs.atari import atari_env, is_atari
 from rl_training.envs.env_types import BackendName, EnvTarget
 from rl_training.envs.image_wrappers import image_env
 from rl_training.envs.named_wrappers import WRAPPERS_OPTION, Entry, wrapped, wrapper_entries
+from rl_training.envs.observation_keys import KEYS_OPTION, SelectedKeys, keys_option
 from rl_training.envs.velocity_mask import MASK_KEY, MaskVelocity, mask_option
 from rl_training.errors import EnvError
 
@@ -25,7 +26,8 @@ class EnvRequest:
     """Which env, with which options, how many and how they are stepped.
 
     `env_kwargs` are the keywords as given. `kwargs` are those of the env's constructor: the library's own (`atari`,
-    `image`, `mask_velocity`, `action_masks`, `wrappers`) are taken out and parsed into the fields that follow.
+    `image`, `mask_velocity`, `action_masks`, `wrappers`, `observation_keys`) are taken out and parsed into the fields
+    that follow.
     """
 
     target: EnvTarget
@@ -36,6 +38,7 @@ class EnvRequest:
     mask_velocity: bool = False
     action_masks: str = "auto"
     wrappers: tuple[Entry, ...] = ()
+    observation_keys: tuple[str, ...] = ()
     num_envs: int = 1
     backend: BackendName = "auto"
     timeout: float = DEFAULT_TIMEOUT
@@ -60,7 +63,8 @@ class EnvRequest:
         masks = mask_source(env_kwargs)
         if isinstance(pixels, AtariOptions) and masks == "info":
             raise EnvError(f"env_kwargs.{MASK_OPTION}: {name_of(target)} has no action masks, leave it out")
-        own = (*PIXEL_KEYS, MASK_KEY, MASK_OPTION, WRAPPERS_OPTION)
+        keys = keys_option(env_kwargs)
+        own = (*PIXEL_KEYS, MASK_KEY, MASK_OPTION, WRAPPERS_OPTION, KEYS_OPTION)
         return cls(
             target=target,
             env_kwargs=env_kwargs,
@@ -70,6 +74,7 @@ class EnvRequest:
             mask_velocity=masked,
             action_masks=masks,
             wrappers=wrapper_entries(env_kwargs),
+            observation_keys=keys,
             num_envs=num_envs,
             backend=backend,
             timeout=timeout,
@@ -86,6 +91,8 @@ class EnvRequest:
             assert self.spec is not None
             return wrapped(atari_env(self.spec, self.atari, dict(self.kwargs)), self.wrappers)
         env = wrapped(self._make_plain(), self.wrappers)
+        if self.observation_keys:
+            env = SelectedKeys(env, self.observation_keys)
         if self.image is not None:
             env = image_env(env, self.image)
         return masked_env(MaskVelocity(env) if self.mask_velocity else env, self.action_masks)

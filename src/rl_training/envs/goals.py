@@ -40,6 +40,11 @@ class GoalColumns:
             raise EnvError(
                 f"{_SETTING} needs a Dict observation with {ACHIEVED!r} and {DESIRED!r}: use a goal env, {_WITHOUT}"
             )
+        if spaces.images:
+            raise EnvError(
+                f"{_SETTING} cannot replace goals beside images: leave {spaces.images[0].name} out with "
+                f"env_kwargs.observation_keys, {_WITHOUT}"
+            )
         achieved, desired = space[ACHIEVED], space[DESIRED]
         plain = (gym.spaces.Box, gym.spaces.MultiBinary)
         if not (isinstance(achieved, plain) and isinstance(desired, plain)) or achieved.shape != desired.shape:

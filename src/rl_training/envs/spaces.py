@@ -4,6 +4,10 @@ Observations: a uint8 Box with three dimensions is an image and stays as it is; 
 float32 vector. Discrete parts are one-hot; Dict and Tuple are the concatenation of their parts in the order of the
 space, at any depth. Values are not rescaled.
 
+Images inside a Dict or Tuple: the agent's array has one row of bytes for each observation, so that images stay uint8.
+First come the numbers of all other parts, four bytes each, then the images one after the other (`images`), then the
+action mask, one byte each. `numbers_of` reads the numbers.
+
 Action masks: the key `action_mask` of a Dict says which discrete actions are allowed. It is the last `mask_size`
 columns of the agent's array, so it is stored, sampled and saved with the observation. Networks see only the columns
 before it (`feature_shape`).
@@ -16,16 +20,15 @@ one bound that it may have. With `action_bound` it is bounded like any other, at
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_training.envs.observation_parts import ImagePart, ObservationPart, as_batch, is_image, leaves_of, space_text
 from rl_training.envs.space_json import MOST_ACTIONS, check_size, space_from_json, space_to_json
 from rl_training.errors import EnvError
-from rl_training.text import one_line
 
 Array = NDArray[Any]
 ActionKind = Literal["discrete", "multi_discrete", "multi_binary", "box"]
@@ -45,15 +48,18 @@ class Spaces:
         self.observation_space = observation_space
         self.action_space = action_space
         # The mask of the actions comes last.
-        leaves = sorted(_leaves(observation_space, ()), key=lambda leaf: leaf[0] == (MASK_KEY,))
-        self._parts = [_Part(keys, space) for keys, space in leaves]
+        leaves = sorted(leaves_of(observation_space, ()), key=lambda leaf: leaf[0] == (MASK_KEY,))
+        self._parts = [ObservationPart(keys, space) for keys, space in leaves]
+        self.images: tuple[ImagePart, ...] = ()  # images inside a Dict or Tuple
         self._whole_box = observation_space if isinstance(observation_space, gym.spaces.Box) else None
         self.observation_shape: tuple[int, ...] = (sum(part.width for part in self._parts),)
         self.observation_dtype: np.dtype[Any] = np.dtype(np.float32)
-        if self._whole_box is not None and _is_image(self._whole_box):
+        if self._whole_box is not None and is_image(self._whole_box):
             self.observation_shape, self.observation_dtype = self._whole_box.shape, np.dtype(np.uint8)
+        elif self._whole_box is None and any(part.is_image for part in self._parts):
+            self._lay_out_bytes()
         if 0 in self.observation_shape:
-            raise EnvError(f"observation space {_text(observation_space)} is empty: it needs at least one number")
+            raise EnvError(f"observation space {space_text(observation_space)} is empty: it needs at least one number")
         self._set_up_actions(action_bound)
         self.mask_size = self._checked_mask_size()
 
@@ -101,11 +107,12 @@ class Spaces:
             if self._is_encoded(observations):
                 as_given: Array = observations
                 return as_given
-            array = _as_batch(observations, self._whole_box.shape, "observation")
+            array = as_batch(observations, self._whole_box.shape, "observation")
             array = array.reshape(len(array), *self.observation_shape)
             return array.astype(self.observation_dtype, copy=False)
         batches = [part.pull(observations, self.observation_space) for part in self._parts]
-        encoded = np.zeros((len(batches[0]), *self.observation_shape), np.float32)
+        encoded = np.zeros((len(batches[0]), *self.observation_shape), self.observation_dtype)
+        numbers = encoded if not self.images else np.zeros((len(encoded), self.vector_size), np.float32)
         start = 0
         for part, batch in zip(self._parts, batches, strict=True):
             if len(batch) != len(encoded):
@@ -113,9 +120,55 @@ class Spaces:
                     f"{part.name} has {len(batch)} samples but {self._parts[0].name} has {len(encoded)}: "
                     "batch all parts alike"
                 )
-            part.write(batch, encoded[:, start : start + part.width])
+            if self.images and part.keys in self._byte_places:
+                first, last = self._byte_places[part.keys]
+                part.write(batch if part.is_image else batch != 0, encoded[:, first:last])
+                continue
+            part.write(batch, numbers[:, start : start + part.width])
             start += part.width
+        if self.images:
+            encoded[:, : 4 * self.vector_size] = numbers.view(np.uint8)
         return encoded
+
+    def numbers_of(self, encoded: Array) -> Array:
+        """What may be NaN or infinite in encoded observations: the numbers beside images, or the whole array."""
+        if not self.images:
+            return encoded
+        numbers: Array = np.ascontiguousarray(encoded[:, : 4 * self.vector_size]).view(np.float32)
+        return numbers
+
+    @property
+    def vector_size(self) -> int:
+        """The numbers of an observation that a network sees, beside its images."""
+        return sum(part.width for part in self._parts if not part.is_image and part.keys != (MASK_KEY,))
+
+    def _lay_out_bytes(self) -> None:
+        """Give images and the action mask their places in rows of bytes."""
+        place, images = 4 * self.vector_size, []
+        self._byte_places: dict[tuple[Any, ...], tuple[int, int]] = {}
+        for part in self._parts:
+            if part.is_image or part.keys == (MASK_KEY,):
+                self._byte_places[part.keys] = (place, place + part.width)
+                if part.is_image:
+                    images.append(ImagePart(part.keys, part.name, part.shape, place, place + part.width))
+                place += part.width
+        self.images, self.observation_shape, self.observation_dtype = tuple(images), (place,), np.dtype(np.uint8)
+
+    def parts(self) -> list[tuple[tuple[Any, ...], tuple[int, ...], slice, bool]]:
+        """(keys, shape, columns, is image) of what a network sees of a Dict or Tuple: the columns of numbers count
+        numbers, those of images count bytes. A Discrete part has the shape of its one-hot code.
+        """
+        found, start = [], 0
+        for part in self._parts:
+            if part.keys == (MASK_KEY,):
+                continue
+            if self.images and part.is_image:
+                found.append((part.keys, part.shape, slice(*self._byte_places[part.keys]), True))
+                continue
+            shape = part.shape if part.sizes is None else (part.width,)
+            found.append((part.keys, shape, slice(start, start + part.width), False))
+            start += part.width
+        return found
 
     def _is_encoded(self, observations: Any) -> bool:
         """Whether the observations of a Box already have the agent's form: true for most envs, in every step."""
@@ -208,7 +261,7 @@ class Spaces:
             self._set_up_scaling(space, action_bound)
         else:
             raise EnvError(
-                f"action space {_text(space)} is not supported: wrap the env so that it has Discrete, "
+                f"action space {space_text(space)} is not supported: wrap the env so that it has Discrete, "
                 "MultiDiscrete, MultiBinary or a Box of floats"
             )
         self._env_action_shape: tuple[int, ...] = space.shape or ()
@@ -220,7 +273,7 @@ class Spaces:
             self.action_dim = math.prod(self._env_action_shape)
         self.action_shape: tuple[int, ...] = () if self.action_kind == "discrete" else (self.action_dim,)
         if self.action_dim == 0:
-            raise EnvError(f"action space {_text(space)} is empty: it needs at least one action")
+            raise EnvError(f"action space {space_text(space)} is empty: it needs at least one action")
 
     def _checked_mask_size(self) -> int:
         """The columns of the mask, 0 without one; EnvError if it does not fit the actions."""
@@ -229,10 +282,12 @@ class Spaces:
             return 0
         way_out = "rename the key, or leave it out with env_kwargs.action_masks=off"
         if self.action_kind == "box":
-            raise EnvError(f"{part.name} needs discrete actions, but the env has {_text(self.action_space)}: {way_out}")
+            raise EnvError(
+                f"{part.name} needs discrete actions, but the env has {space_text(self.action_space)}: {way_out}"
+            )
         if part.width != sum(self.action_sizes) or part.sizes is not None:
             raise EnvError(
-                f"{part.name} has {part.width} entries, but the action space {_text(self.action_space)} needs a "
+                f"{part.name} has {part.width} entries, but the action space {space_text(self.action_space)} needs a "
                 f"MultiBinary or Box of {sum(self.action_sizes)}: correct it, or {way_out}"
             )
         if len(self._parts) == 1:
@@ -272,106 +327,3 @@ class Spaces:
     def _action_text(space: gym.spaces.Box, index: Any) -> str:
         place = ", ".join(str(part) for part in np.unravel_index(index, space.shape))
         return f"action[{place}] ({space.low.flat[index]} to {space.high.flat[index]})"
-
-
-class _Part:
-    """One leaf of the observation space: its place in the space and its encoding."""
-
-    def __init__(self, keys: tuple[Any, ...], space: gym.Space[Any]) -> None:
-        self.keys = keys
-        self.name = "observation" + "".join(f"[{key!r}]" for key in keys)
-        self.shape: tuple[int, ...] = space.shape or ()
-        self.sizes: Array | None = None
-        if isinstance(space, gym.spaces.Discrete):
-            self.sizes, self.first = np.array([space.n]), np.array([space.start])
-        elif isinstance(space, gym.spaces.MultiDiscrete):
-            self.sizes, self.first = space.nvec.ravel().astype(np.int64), space.start.ravel().astype(np.int64)
-        elif not isinstance(space, (gym.spaces.Box, gym.spaces.MultiBinary)):
-            raise EnvError(
-                f"{self.name} has the space {_text(space)}, which is not supported: wrap the env so that it "
-                "has Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of those"
-            )
-        if self.sizes is None:
-            self.width = math.prod(self.shape)
-        else:
-            self.width = int(self.sizes.sum())
-            self.columns = np.cumsum(self.sizes) - self.sizes
-
-    def pull(self, value: Any, space: gym.Space[Any]) -> Array:
-        """The values of this leaf [N, ...] from a nested batch."""
-        for depth, key in enumerate(self.keys):
-            if not _is_container(value, space):
-                # The batch is a sequence of whole samples, not one container of batches.
-                samples = [_follow(sample, self.keys[depth:]) for sample in value]
-                return _as_batch(samples, self.shape, self.name)
-            value, space = value[key], space[key]  # type: ignore[index]
-        return _as_batch(value, self.shape, self.name)
-
-    def write(self, batch: Array, target: Array) -> None:
-        """Fill the zeroed columns `target` with the batch."""
-        flat = batch.reshape(len(batch), math.prod(self.shape))
-        if self.sizes is None:
-            target[:] = flat
-            return
-        categories = flat.astype(np.int64) - self.first
-        if ((categories < 0) | (categories >= self.sizes)).any():
-            raise EnvError(f"{self.name} is outside its space: correct the env or its space")
-        target[np.arange(len(flat))[:, None], categories + self.columns] = 1.0
-
-    def is_batched(self, value: Any, space: gym.Space[Any]) -> bool:
-        for key in self.keys:
-            if not _is_container(value, space):
-                return True
-            value, space = value[key], space[key]  # type: ignore[index]
-        shape = _stack(value, self.name).shape
-        if shape == self.shape:
-            return False
-        if shape[1:] == self.shape and shape:
-            return True
-        raise EnvError(f"{self.name} has shape {shape}: expected {self.shape}, or a batch (N, *{self.shape})")
-
-
-def _follow(sample: Any, keys: tuple[Any, ...]) -> Any:
-    for key in keys:
-        sample = sample[key]
-    return sample
-
-
-def _leaves(space: gym.Space[Any], keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], gym.Space[Any]]]:
-    if isinstance(space, gym.spaces.Dict):
-        for key, inner in space.spaces.items():
-            yield from _leaves(inner, (*keys, key))
-    elif isinstance(space, gym.spaces.Tuple):
-        for index, inner in enumerate(space.spaces):
-            yield from _leaves(inner, (*keys, index))
-    else:
-        yield keys, space
-
-
-def _text(space: gym.Space[Any]) -> str:
-    # Arrays in a space's text contain line breaks, and an error message is one line.
-    return one_line(space, 1000)
-
-
-def _is_image(space: gym.spaces.Box) -> bool:
-    return len(space.shape) == 3 and space.dtype == np.uint8
-
-
-def _is_container(value: Any, space: gym.Space[Any]) -> bool:
-    # A list is always a sequence of samples; only a tuple can be the batch of a Tuple space.
-    return isinstance(value, Mapping if isinstance(space, gym.spaces.Dict) else tuple)
-
-
-def _stack(value: Any, name: str) -> Array:
-    try:
-        array = np.asarray(value)
-        return np.stack(list(array)) if array.dtype == object and array.ndim else array
-    except ValueError as error:
-        raise EnvError(f"{name} is ragged: its samples differ in shape, make them equal") from error
-
-
-def _as_batch(value: Any, shape: tuple[int, ...], name: str) -> Array:
-    array = _stack(value, name)
-    if array.ndim == 0 or array.shape[1:] != shape or array.dtype == object:
-        raise EnvError(f"{name} has dtype {array.dtype} and shape {array.shape}: its space has (N, *{shape})")
-    return array

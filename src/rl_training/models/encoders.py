@@ -16,6 +16,8 @@ from rl_training.envs.spaces import Spaces
 from rl_training.models.cnn.image_input import scaled_pixels
 from rl_training.models.cnn.impala_resnet import ImpalaResNet
 from rl_training.models.cnn.nature import NatureCNN
+from rl_training.models.mixed_encoder import MixedEncoder
+from rl_training.models.own_encoder import OwnEncoder
 
 
 class VectorEncoder(nn.Module):
@@ -46,14 +48,18 @@ class FlatPixels(nn.Module):
 
 
 # Names that only the parameters of this encoder have.
-_PREFIXES = {"nature": "encoder.convolutions.", "impala": "encoder.stages."}
+_PREFIXES = {"nature": "encoder.convolutions.", "impala": "encoder.stages.", "a class of its own": "encoder.network."}
 
-Encoder = VectorEncoder | FlatPixels | NatureCNN | ImpalaResNet
+Encoder = VectorEncoder | FlatPixels | NatureCNN | ImpalaResNet | MixedEncoder | OwnEncoder
 
 
 def build_encoder(spaces: Spaces, config: ModelConfig) -> Encoder:
     """The encoder that `model.encoder` names; `auto` depends on the shape of the observations."""
     shape = spaces.feature_shape
+    if ":" in config.encoder:
+        return OwnEncoder(spaces, config)
+    if spaces.images:
+        return MixedEncoder(spaces, config)
     if config.encoder == "nature" or (config.encoder == "auto" and len(shape) == 3):
         return NatureCNN(shape, config.encoder_size or 512, config)
     if config.encoder == "impala":

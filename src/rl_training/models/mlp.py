@@ -124,7 +124,7 @@ def acting_forward(
         forward = numpy_forward(network)
     else:
         forward = _torch_forward(network, encoder, beside, device)
-    mask_size = encoder.mask_size if isinstance(encoder, VectorEncoder) else 0
+    mask_size = getattr(encoder, "mask_size", 0)
     if mask_size:  # these columns are no features
         on_features = forward if normalizer is None else lambda obs: forward(normalizer.numpy(obs))
         return ActingForward(lambda obs: on_features(obs[:, :-mask_size]))

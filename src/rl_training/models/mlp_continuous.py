@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import squashed_gaussian
+from rl_training.models.encoders import build_encoder
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
 from rl_training.models.normalizer import NormalizingModel, make_normalizer
 
@@ -16,11 +17,16 @@ LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 
 
 class ContinuousActorCritic(NormalizingModel):
-    """Base class of the models below and of MPO: a policy network and an ensemble of critics Q_i(s, a)."""
+    """Base class of the models below and of MPO: a policy network and an ensemble of critics Q_i(s, a).
+
+    Actor and critics share an encoder of images. Only the loss of the critics trains it, as in arXiv:2004.13649: the
+    actor would pull the features towards what it already does.
+    """
 
     def __init__(self, spaces: Spaces, config: ModelConfig, *, num_critics: int, actor_outputs: int, tanh_actor: bool):
         super().__init__()
-        size = int(np.prod(spaces.observation_shape))
+        self.encoder = build_encoder(spaces, config)
+        size = self.encoder.output_size
         self.action_dim = spaces.action_dim
         self.normalizer = make_normalizer(spaces, config)
         self.policy_network = mlp(size, actor_outputs, config, tanh_output=tanh_actor)
@@ -29,20 +35,30 @@ class ContinuousActorCritic(NormalizingModel):
         )
         self._acting: ActingForward | None = None
 
+    def _input(self, obs: Tensor) -> Tensor:
+        """Features [B, input_size]: the observations, normalized and encoded."""
+        features: Tensor = self.encoder(self._normalized(obs))
+        return features
+
+    def policy_outputs(self, obs: Tensor) -> Tensor:
+        """Outputs of the policy network. Their gradient does not reach the encoder."""
+        outputs: Tensor = self.policy_network(self._input(obs).detach())
+        return outputs
+
     def q_values(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Values of all critics [critics, B]."""
-        inputs = torch.cat([self._normalized(obs), actions], -1)
+        inputs = torch.cat([self._input(obs), actions], -1)
         return torch.stack([critic(inputs).squeeze(-1) for critic in self.critics])
 
     def q_value(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Values of the first critic [B]."""
-        values: Tensor = self.critics[0](torch.cat([self._normalized(obs), actions], -1)).squeeze(-1)
+        values: Tensor = self.critics[0](torch.cat([self._input(obs), actions], -1)).squeeze(-1)
         return values
 
     def policy_outputs_numpy(self, obs: np.ndarray) -> np.ndarray:
         """Outputs of the policy network for acting: NumPy in and out, no autograd."""
         if self._acting is None:
-            self._acting = acting_forward(self.policy_network, normalizer=self.normalizer)
+            self._acting = acting_forward(self.policy_network, self.encoder, self.normalizer)
         return self._acting(obs)
 
 
@@ -54,8 +70,7 @@ class MLPDeterministicActorCritic(ContinuousActorCritic):
 
     def actor(self, obs: Tensor) -> Tensor:
         """Deterministic actions [B, A] in [-1, 1]."""
-        actions: Tensor = self.policy_network(self._normalized(obs))
-        return actions
+        return self.policy_outputs(obs)
 
     def act(self, obs: np.ndarray) -> np.ndarray:
         return self.policy_outputs_numpy(obs)
@@ -69,7 +84,7 @@ class MLPSquashedGaussianActorCritic(ContinuousActorCritic):
 
     def actor(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-std of the Gaussian before tanh, each [B, A]."""
-        mean, log_std = self.policy_network(self._normalized(obs)).split(self.action_dim, -1)
+        mean, log_std = self.policy_outputs(obs).split(self.action_dim, -1)
         return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
     def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,18 +11,23 @@ from torch import Tensor
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import LOG_SQRT_2PI, bellman_atoms, expected_return
+from rl_training.models.encoders import build_encoder
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
 from rl_training.models.normalizer import NormalizingModel, make_normalizer
 
 
 class MLPD4PGModel(NormalizingModel):
-    """A tanh actor mu(s) and a categorical critic Z(s, a) on fixed atoms, for actions normalized to [-1, 1]."""
+    """A tanh actor mu(s) and a categorical critic Z(s, a) on fixed atoms, for actions normalized to [-1, 1].
+
+    Both share an encoder of images, which only the critic trains.
+    """
 
     support: Tensor
 
     def __init__(self, spaces: Spaces, config: ModelConfig, *, support: Tensor):
         super().__init__()
-        size = int(np.prod(spaces.observation_shape))
+        self.encoder = build_encoder(spaces, config)
+        size = self.encoder.output_size
         self.register_buffer("support", support)
         self.normalizer = make_normalizer(spaces, config)
         self.policy_network = mlp(size, spaces.action_dim, config, tanh_output=True)
@@ -31,13 +36,18 @@ class MLPD4PGModel(NormalizingModel):
 
     def actor(self, obs: Tensor) -> Tensor:
         """Deterministic actions [B, A]."""
-        actions: Tensor = self.policy_network(self._normalized(obs))
+        actions: Tensor = self.policy_network(self._input(obs).detach())
         return actions
+
+    def _input(self, obs: Tensor) -> Tensor:
+        """Features [B, input_size]: the observations, normalized and encoded."""
+        features: Tensor = self.encoder(self._normalized(obs))
+        return features
 
     def act(self, obs: np.ndarray) -> np.ndarray:
         """`actor` for acting: NumPy in and out, no autograd."""
         if self._acting is None:
-            self._acting = acting_forward(self.policy_network, normalizer=self.normalizer)
+            self._acting = acting_forward(self.policy_network, self.encoder, self.normalizer)
         return self._acting(obs)
 
     def sample(self, obs: Tensor, noise: Tensor, sigma: float) -> tuple[Tensor, Tensor]:
@@ -50,7 +60,7 @@ class MLPD4PGModel(NormalizingModel):
 
     def distribution_logits(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Logits [B, atoms]."""
-        logits: Tensor = self.critic(torch.cat([self._normalized(obs), actions], -1))
+        logits: Tensor = self.critic(torch.cat([self._input(obs), actions], -1))
         return logits
 
     def q_values(self, obs: Tensor, actions: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rl_training.config.train_config import ModelConfig
@@ -22,7 +23,7 @@ class MLPMPOModel(ContinuousActorCritic):
 
     def actor(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-std of the policy, each [B, A]."""
-        mean, log_std = self.policy_network(self._normalized(obs)).split(self.action_dim, -1)
+        mean, log_std = self.policy_outputs(obs).split(self.action_dim, -1)
         return mean.tanh(), (log_std + self.initial_log_std).clamp(LOG_STD_MIN, LOG_STD_MAX)
 
     def q_values(self, obs: Tensor, actions: Tensor) -> Tensor:
@@ -31,7 +32,9 @@ class MLPMPOModel(ContinuousActorCritic):
 
     def q_value(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Values [B], or [S, B] for S actions in each of B states: obs [B, D], actions [S, B, A]."""
-        return super().q_value(obs.expand(*actions.shape[:-1], -1), actions.clamp(-1.0, 1.0))
+        features = self._input(obs).expand(*actions.shape[:-1], -1)
+        values: Tensor = self.critics[0](torch.cat([features, actions.clamp(-1.0, 1.0)], -1)).squeeze(-1)
+        return values
 
     def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
         """Sampled actions clipped to the bounds, or the mean if `rng` is None."""

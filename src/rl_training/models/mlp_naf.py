@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
+from rl_training.models.encoders import build_encoder
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
 from rl_training.models.normalizer import NormalizingModel, make_normalizer
 
@@ -30,7 +31,8 @@ class MLPNAFModel(NormalizingModel):
         self.action_dim = size = spaces.action_dim
         self.entries = size * (size + 1) // 2
         self.normalizer = make_normalizer(spaces, config)
-        self.network = mlp(int(np.prod(spaces.observation_shape)), size + self.entries + 1, config)
+        self.encoder = build_encoder(spaces, config)
+        self.network = mlp(self.encoder.output_size, size + self.entries + 1, config)
         # The position of each matrix element in the list of entries; elements above the diagonal are not used.
         rows, columns = np.indices((size, size))
         layout = np.where(columns <= rows, rows * (rows + 1) // 2 + columns, 0)
@@ -39,7 +41,7 @@ class MLPNAFModel(NormalizingModel):
         self._acting: ActingForward | None = None
 
     def _outputs(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        outputs = self.network(self._normalized(obs))
+        outputs = self.network(self.encoder(self._normalized(obs)))
         mean, entries, value = outputs.split([self.action_dim, self.entries, 1], -1)
         return mean.tanh(), entries, value.squeeze(-1)
 
@@ -64,7 +66,7 @@ class MLPNAFModel(NormalizingModel):
 
     def _outputs_numpy(self, obs: np.ndarray) -> np.ndarray:
         if self._acting is None:
-            self._acting = acting_forward(self.network, normalizer=self.normalizer)
+            self._acting = acting_forward(self.network, self.encoder, self.normalizer)
         return self._acting(obs)
 
     def act(self, obs: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import nn
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
+from rl_training.models.observation_views import bytes_of, numbers_in
 
 Rows = TypeVar("Rows", torch.Tensor, np.ndarray)
 
@@ -42,6 +44,11 @@ class ObservationNormalizer(nn.Module):
         self.register_buffer("shift", torch.zeros(shape))
         self.register_buffer("scale", torch.full(shape, 1 / 255 if pixels else 1.0))
 
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> ObservationNormalizer:
+        """Move what a forward pass needs. The moments stay on the CPU: not every device has float64."""
+        self.shift, self.scale = fn(self.shift), fn(self.scale)
+        return self
+
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         return ((obs - self.shift) * self.scale).clamp(-self.clip, self.clip)
 
@@ -57,7 +64,7 @@ class ObservationNormalizer(nn.Module):
         batch_count = len(obs)
         if batch_count == 0:
             return
-        batch_mean, batch_variance = (torch.from_numpy(part).to(self.mean.device) for part in _moments(obs))
+        batch_mean, batch_variance = (torch.from_numpy(part) for part in _moments(obs))
         total = self.count + batch_count
         delta = batch_mean - self.mean
         # The initial variance of 1 has no weight (count 0), so the first batch replaces it.
@@ -65,8 +72,33 @@ class ObservationNormalizer(nn.Module):
         self.mean += delta * batch_count / total
         self.variance.copy_(merged / total)
         self.count.copy_(total)
-        self.shift.copy_(self.mean)
-        self.scale.copy_((self.variance + self.least_variance).rsqrt())
+        self.shift.copy_(self.mean.to(self.shift.dtype))
+        self.scale.copy_((self.variance + self.least_variance).rsqrt().to(self.scale.dtype))
+
+
+class NumbersNormalizer(ObservationNormalizer):
+    """Normalizes the numbers in rows of bytes; the images beside them stay as they are."""
+
+    def __init__(self, count: int, clip: float):
+        super().__init__((count,), clip)
+        self.numbers = count
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        numbers = super().forward(numbers_in(obs, self.numbers))
+        return torch.cat([bytes_of(numbers), obs[:, 4 * self.numbers :]], 1)
+
+    def numpy(self, obs: np.ndarray) -> np.ndarray:
+        normalized = obs.copy()
+        numbers = super().numpy(self._numbers_in(obs)).astype(np.float32, copy=False)
+        normalized[:, : 4 * self.numbers] = numbers.view(np.uint8)
+        return normalized
+
+    def update(self, obs: np.ndarray) -> None:
+        super().update(self._numbers_in(obs))
+
+    def _numbers_in(self, obs: np.ndarray) -> np.ndarray:
+        numbers: np.ndarray = np.ascontiguousarray(obs[:, : 4 * self.numbers]).view(np.float32)
+        return numbers
 
 
 def _moments(obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -83,6 +115,8 @@ def make_normalizer(spaces: Spaces, config: ModelConfig) -> ObservationNormalize
     """The normalizer that `model.normalize_observations` asks for, or None."""
     if not config.normalize_observations:
         return None
+    if spaces.images:
+        return NumbersNormalizer(spaces.vector_size, config.observation_clip) if spaces.vector_size else None
     pixels = spaces.observation_dtype == np.uint8
     return ObservationNormalizer(spaces.feature_shape, config.observation_clip, pixels=pixels)
 

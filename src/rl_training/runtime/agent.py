@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +13,16 @@ import numpy as np
 import torch
 
 from rl_training.algorithms import get_learner
-from rl_training.algorithms.common.learner import Learner
+from rl_training.algorithms.common.learner import Learner, device_is_here
 from rl_training.algorithms.common.streams import Streams
+from rl_training.config.own_classes import hand_over, is_allowed
+from rl_training.config.own_classes import trust as trust_modules
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.action_mask import with_mask
 from rl_training.envs.env_types import EnvMaker
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvError, NumericalError, RLTrainingError
+from rl_training.models.own_encoder import not_trusted
 from rl_training.models.parameter_limit import parameter_limit
 from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
@@ -39,10 +42,15 @@ class Agent:
     config: TrainConfig
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint) -> Agent:
-        """Rebuild the agent from the content of a checkpoint alone; no environment is needed."""
-        config = stored_config(checkpoint)
-        if config.device == "cuda" and not torch.cuda.is_available():
+    def load(
+        cls, checkpoint: Checkpoint, *, encoder: type[Any] | None = None, trust: str | Sequence[str] = ()
+    ) -> Agent:
+        """Rebuild the agent from the content of a checkpoint alone; no environment is needed.
+
+        An encoder that is not of this package is code: pass its class as `encoder`, or its module in `trust`.
+        """
+        config = stored_config(checkpoint, encoder, trust)
+        if not device_is_here(config.device):
             config = config.model_copy(update={"device": "cpu"})
         try:
             spaces = Spaces.from_json(checkpoint.state["spaces"], action_bound=config.action_bound)
@@ -150,7 +158,7 @@ class Agent:
         return single_env_maker(self.config, env, render_mode=render_mode)
 
     def _encode(self, observations: Any) -> np.ndarray:
-        if self.spaces.observation_dtype == np.uint8:
+        if self.spaces.observation_dtype == np.uint8 and not self.spaces.images:
             # As bytes, NaN would be a black pixel.
             observations = np.asarray(observations)
             if observations.dtype.kind == "f":
@@ -158,7 +166,7 @@ class Agent:
         with np.errstate(over="ignore"):  # a double that is too large for float32 is found below
             # The memory layout of the caller's array must not decide about the last bits of a product.
             encoded = np.ascontiguousarray(self.spaces.encode(observations))
-        _check_finite("observation", encoded)
+        _check_finite("observation", self.spaces.numbers_of(encoded))
         if self.spaces.mask_size and len(stuck := self.spaces.rows_without_action(encoded)):
             where = f"observation {stuck[0]} of {len(encoded)}" if len(encoded) > 1 else "the observation"
             raise EnvError(f"{where} allows no action: its action mask is all false, fix the env or the caller")
@@ -194,14 +202,26 @@ def _check_finite(name: str, values: np.ndarray) -> None:
     )
 
 
-def stored_config(checkpoint: Checkpoint) -> TrainConfig:
-    """The config of a checkpoint. If it is not valid, that is the checkpoint's fault, not the user's."""
+def stored_config(
+    checkpoint: Checkpoint, encoder: type[Any] | None = None, trust: str | Sequence[str] = ()
+) -> TrainConfig:
+    """The config of a checkpoint. If it is not valid, that is the checkpoint's fault, not the user's.
+
+    An encoder of the user's own is refused unless its class is given as `encoder` or its module is in `trust`.
+    """
     try:
         config = TrainConfig.model_validate(checkpoint.config)
     except ConfigError as error:
         raise _not_valid_here(checkpoint, error) from None
     if config.algo != checkpoint.algorithm:
         raise CheckpointError(f"{checkpoint.path}: says {checkpoint.algorithm}, but its config is for {config.algo}")
+    trust_modules(trust)
+    if encoder is not None:
+        if not config.model.has_own_encoder:
+            raise ConfigError(f"encoder: {checkpoint.path} has the encoder {config.model.encoder}, leave it out")
+        hand_over(config.model.encoder, encoder)
+    if config.model.has_own_encoder and not is_allowed(config.model.encoder):
+        raise CheckpointError(f"{checkpoint.path}: its encoder {not_trusted(config.model.encoder)}")
     return config
 
 

@@ -45,11 +45,12 @@ def resolve_auto(
     `vector_backend` stays as it is. The values are valid by construction, so the config is not validated again.
     """
     device = str(resolve_device(config.device))
+    shape = spaces.images[0].shape if spaces.images else spaces.observation_shape
     settings: dict[str, Any] = {
         "device": device,
-        "threads": resolve_threads(config, spaces.observation_shape),
+        "threads": resolve_threads(config, shape),
         "compile": resolve_compile(config, device),
-        "checkpoint_every": resolve_checkpoint_every(config, spaces.observation_shape, num_envs or config.num_envs),
+        "checkpoint_every": resolve_checkpoint_every(config, shape, num_envs or config.num_envs),
     }
     if config.stops_by_evaluation and not config.eval_every:
         settings["eval_every"] = max(1, config.total_timesteps // EVALUATIONS_TO_STOP)

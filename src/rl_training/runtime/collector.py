@@ -63,7 +63,7 @@ class Collector:
         self._share = share
         self.num_envs: int = envs.num_envs
         self._boundaries = boundaries_for(autoreset_mode(envs), envs, spaces)
-        self._float_observations = spaces.observation_dtype != np.uint8
+        self._float_observations = spaces.observation_dtype != np.uint8 or bool(spaces.images)
         self._box_actions = spaces.action_kind == "box"
         self._masks_actions = spaces.mask_size > 0
         self.overdue = overdue  # whether a rollout must not be finished, because the run stops
@@ -88,7 +88,7 @@ class Collector:
             raise_interrupts(error)
             self._raise_located(error, "reset")
         self.obs = self._encode(raw)
-        self._check_finite("an observation", self.obs)
+        self._check_finite("an observation", self.spaces.numbers_of(self.obs))
         if self._masks_actions:
             self._check_masks(self.obs)
         elif MASK_KEY in infos and not self._box_actions:
@@ -129,14 +129,15 @@ class Collector:
         # because calls per step add up: three of them cost 1 % of a step of CartPole.
         squares = np.vdot(rewards, rewards)
         if self._float_observations:
-            squares = squares + np.vdot(new_obs, new_obs)
+            numbers = spaces.numbers_of(new_obs) if (spaces := self.spaces).images else new_obs
+            squares = squares + np.vdot(numbers, numbers)
         if not math.isfinite(squares):
             self._check_outcome(obs, actions, rewards)
         done = terminated | truncated
         num_done = np.count_nonzero(done)  # the fastest way to ask whether there is any
         next_obs, valid, self.episode_starts = self._boundaries.resolve(new_obs, done, num_done, infos)
         if next_obs is not new_obs:
-            self._check_finite("a final observation", next_obs)
+            self._check_finite("a final observation", self.spaces.numbers_of(next_obs))
         if self._masks_actions:
             self._check_masks(next_obs, terminated)
             if next_obs is not new_obs:
@@ -265,7 +266,7 @@ class Collector:
     def _check_outcome(self, obs: np.ndarray, actions: np.ndarray, rewards: np.ndarray) -> None:
         evidence = {"obs": obs, "actions": actions, "rewards": rewards, "next_obs": self.obs}
         self._check_finite("a reward", rewards, evidence)
-        self._check_finite("an observation", self.obs, evidence)
+        self._check_finite("an observation", self.spaces.numbers_of(self.obs), evidence)
 
     def _check_finite(self, name: str, values: np.ndarray, evidence: dict[str, np.ndarray] | None = None) -> None:
         bad_envs = np.flatnonzero(~np.isfinite(values.reshape(self.num_envs, -1)).all(1))

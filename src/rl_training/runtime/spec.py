@@ -36,12 +36,6 @@ class AlgorithmSpec:
 
     def check_spaces(self, spaces: Spaces, env_id: str) -> None:
         """Refuse an environment whose spaces this algorithm cannot handle, and name the way out."""
-        if len(spaces.observation_shape) > 1 and "discrete" not in self.actions:
-            others = [name for name in _takers(spaces.action_kind) if "discrete" in get_algorithm(name).actions]
-            raise EnvError(
-                f"{env_id} has image observations {spaces.observation_shape}, and {self.name} takes vectors: "
-                f"use {', '.join(others)}, or flatten them with gymnasium.wrappers.FlattenObservation"
-            )
         if (env_id.startswith("ALE/") or "NoFrameskip-v" in env_id) and spaces.observation_shape[-1:] == (3,):
             raise EnvError(
                 f"{env_id} has raw Atari frames {spaces.observation_shape}, which are not supported: "

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.config.loading import save_config
+from rl_training.config.own_classes import allow
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.errors import CheckpointError, ConfigError
@@ -69,6 +70,7 @@ def train(
     >>> result.env_steps, result.interrupted, result.checkpoint.name
     (512, False, 'step-000000000512')
     """
+    allow_own_encoder(config)
     signals = StopSignals()
     output_dir = absolute_output_dir(config.output_dir)  # now: an environment may change the working directory
     hooks = open_hooks(config, callback, warn)
@@ -119,12 +121,15 @@ def resume(
     show: bool | None = None,
     trackers: bool | None = None,
     sinks: Sequence[Sink] = (),
+    encoder: type[Any] | None = None,
+    trust: str | Sequence[str] = (),
 ) -> TrainResult:
     """Continue a run from its newest good checkpoint, or from the one named, in the same run directory.
 
     `total_timesteps` extends the run. `overrides` change settings that describe the machine or the reports, such as
     {"compile": "off"}; the others belong to the experiment. `trackers` says whether to log to the trackers that the run
-    names; None does so only if this user started the run. The other options are those of `train`.
+    names; None does so only if this user started the run. An encoder of your own is code: pass its class as `encoder`,
+    or its module in `trust`. The other options are those of `train`.
     """
     found = resolve_checkpoint(target, output_dir, segments="skip")
     is_named = found in (Path(target), Path(output_dir) / target)
@@ -148,6 +153,7 @@ def resume(
             show=show,
             trackers=trackers,
             sinks=sinks,
+            stored_config=stored_config(checkpoint, encoder, trust),
         )
 
 
@@ -163,11 +169,11 @@ def _resume(
     show: bool | None,
     trackers: bool | None,
     sinks: Sequence[Sink],
+    stored_config: TrainConfig,
 ) -> TrainResult:
     checkpoint = replace(checkpoint, skipped=_damaged_after(checkpoint))
-    config = stored_config(checkpoint)
-    stored = sinks_of(config)
-    config, changes = changed_on_resume(config, overrides, total_timesteps)
+    stored = sinks_of(stored_config)
+    config, changes = changed_on_resume(stored_config, overrides, total_timesteps)
     config = with_env(config, env)
     used = permitted(sinks_of(config), stored, run.read_info(), trackers)
     if config.total_timesteps < checkpoint.env_steps:
@@ -229,27 +235,49 @@ def evaluate_checkpoint(
     max_steps: int | None = None,
     env: EnvMaker | str | None = None,
     output_dir: str | Path = "runs",
+    encoder: type[Any] | None = None,
+    trust: str | Sequence[str] = (),
 ) -> EvalResult:
     """Evaluate the agent of a checkpoint or run; episode i is reset with `seed` + i and cut after `max_steps` steps.
 
-    Without `max_steps`, the run's setting `eval_max_steps` applies.
+    Without `max_steps`, the run's setting `eval_max_steps` applies. `encoder` and `trust` are those of `resume`.
 
     >>> from rl_training import PPO
     >>> len(evaluate_checkpoint(PPO("CartPole-v1", seed=0).save("my-agent"), episodes=5).returns)
     5
     """
-    agent = agent_of(target, output_dir)
+    agent = agent_of(target, output_dir, encoder=encoder, trust=trust)
     return agent.evaluate(episodes=episodes, seed=seed, deterministic=deterministic, max_steps=max_steps, env=env)
 
 
 def predict(
-    target: str | Path, observation: Any, *, deterministic: bool = True, output_dir: str | Path = "runs"
+    target: str | Path,
+    observation: Any,
+    *,
+    deterministic: bool = True,
+    output_dir: str | Path = "runs",
+    encoder: type[Any] | None = None,
+    trust: str | Sequence[str] = (),
 ) -> Any:
     """The action of a checkpoint's agent for a raw observation or a batch of them, in the units of the environment."""
-    actions, _ = agent_of(target, output_dir).predict(observation, deterministic=deterministic)
+    agent = agent_of(target, output_dir, encoder=encoder, trust=trust)
+    actions, _ = agent.predict(observation, deterministic=deterministic)
     return actions
 
 
-def agent_of(target: str | Path, output_dir: str | Path = "runs") -> Agent:
-    """The agent of a checkpoint or run."""
-    return Agent.load(load_checkpoint(resolve_checkpoint(target, output_dir, segments="skip")))
+def agent_of(
+    target: str | Path,
+    output_dir: str | Path = "runs",
+    *,
+    encoder: type[Any] | None = None,
+    trust: str | Sequence[str] = (),
+) -> Agent:
+    """The agent of a checkpoint or run. `encoder` and `trust` are those of `resume`."""
+    checkpoint = load_checkpoint(resolve_checkpoint(target, output_dir, segments="skip"))
+    return Agent.load(checkpoint, encoder=encoder, trust=trust)
+
+
+def allow_own_encoder(config: TrainConfig) -> None:
+    """Obey a config that the user trains with: it may name an encoder of the user's own."""
+    if config.model.has_own_encoder:
+        allow(config.model.encoder)

@@ -226,6 +226,17 @@ class Learner(ABC, Generic[Config]):
 def resolve_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device: cuda is not available here, use device=auto or device=cpu", key="device")
+    if not device_is_here(name):
+        count = f"there are {torch.cuda.device_count()} CUDA devices" if name.startswith("cuda") else "torch has none"
+        raise ConfigError(
+            f"device: {name} is not available here ({count}), use device=auto or device=cpu", key="device"
+        )
     return torch.device(name)
+
+
+def device_is_here(name: str) -> bool:
+    """Whether torch can use the device."""
+    kind, _, index = name.partition(":")
+    if kind == "mps":
+        return torch.backends.mps.is_available()
+    return kind != "cuda" or (torch.cuda.is_available() and int(index or 0) < torch.cuda.device_count())

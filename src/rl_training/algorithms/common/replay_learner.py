@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -20,7 +21,8 @@ from rl_training.algorithms.common.dead_units import some_rows
 from rl_training.algorithms.common.exploration import epsilon_greedy, make_action_noise
 from rl_training.algorithms.common.learner import Action, Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics
-from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.optimizer import Optimizer, vectors_of
+from rl_training.algorithms.common.random_shift import RandomShift
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.config.algorithms.actor_critic import ActorCriticConfig, DeterministicActorConfig
@@ -61,12 +63,16 @@ class ReplayLearner(Learner[Config]):
         return Action(self.model.act(obs, self.streams["exploration"] if explore else None))
 
     def update(self, batch: Transitions) -> UpdateResult:
-        batch = batch.to(self.device)
+        batch = self.augmented(batch.to(self.device))
         self.set_learning_rates()
         metrics, errors = self.gradient_step(batch, *self.step_inputs(batch))
         self.updates += 1
         metrics |= self.probe(lambda: self.forward(some_rows(batch.obs), some_rows(batch.actions)))
         return UpdateResult(metrics, errors.cpu().numpy() if self.config.prioritized else None)
+
+    def augmented(self, batch: Transitions) -> Transitions:
+        """The batch that a gradient step sees."""
+        return batch
 
     def forward(self, obs: Tensor, actions: Tensor) -> None:
         """Call the networks that learn."""
@@ -112,6 +118,8 @@ class ActorCriticLearner(ReplayLearner[ActorConfig], Generic[ActorConfig, Model]
         super().__init__(spaces, config, streams)
         self.model = self.build(self.make_model)
         self.target: TargetNetwork[Model] = TargetNetwork(self.model)
+        pixels = self.config.random_shift
+        self.random_shift = RandomShift(spaces, pixels) if pixels else None
         named = list(self.model.named_parameters())
         actor = [parameter for name, parameter in named if name.startswith("policy_network.")]
         critic = [parameter for name, parameter in named if not name.startswith("policy_network.")]
@@ -127,8 +135,16 @@ class ActorCriticLearner(ReplayLearner[ActorConfig], Generic[ActorConfig, Model]
         model.actor(obs)
 
     def acting_tensors(self) -> list[Tensor]:
-        """The actor alone: no action depends on a critic."""
-        return [self.actor_optimizer.vector, *self.model.buffers()]
+        """The actor and the encoder that it shares: no action depends on a critic."""
+        encoder: Any = getattr(self.model, "encoder", None)
+        shared = [] if encoder is None else vectors_of(encoder.parameters())
+        return [self.actor_optimizer.vector, *shared, *self.model.buffers()]
+
+    def augmented(self, batch: Transitions) -> Transitions:
+        if self.random_shift is None:
+            return batch
+        rng = self.streams["random_shift"]
+        return replace(batch, obs=self.random_shift(batch.obs, rng), next_obs=self.random_shift(batch.next_obs, rng))
 
     @abstractmethod
     def make_model(self) -> Model:

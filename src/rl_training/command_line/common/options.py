@@ -50,6 +50,15 @@ MaxSteps = Annotated[
         "--max-steps", min=1, help="Cut an episode after this many steps; default: eval_max_steps.", show_default=False
     ),
 ]
+Trust = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        metavar="MODULE",
+        help="Module whose encoder a checkpoint may use; may be repeated.",
+        show_default=False,
+    ),
+]
 Stochastic = Annotated[bool, typer.Option("--stochastic", help="Sample actions instead of acting greedily.")]
 Checkpoint = Annotated[
     Which | None,

@@ -22,6 +22,9 @@ class ActorCriticConfig(ReplayConfig):
     weight_decay: float = Field(
         0.0, ge=0, le=1, description="Decoupled weight decay of actor and critic (AdamW); 0 is Adam."
     )
+    random_shift: int = Field(
+        0, ge=0, le=64, description="Shift the images of a batch at random by up to this many pixels (DrQ); 0 is off."
+    )
 
 
 class DeterministicActorConfig(ActorCriticConfig):

@@ -13,6 +13,7 @@ from rl_training.config.train_config import ModelConfig
 from rl_training.data.recurrent_rollout_buffer import Sequences
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
+from rl_training.models.encoders import VectorEncoder
 from rl_training.models.initialization import initialize_weight
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
 from rl_training.models.policy import PolicyModel
@@ -168,7 +169,7 @@ class LSTMActorCritic(PolicyModel):
         return acting.actor(actor_features), acting.critic(critic_features)[:, 0], after
 
     def _features_numpy(self, obs: np.ndarray) -> np.ndarray:
-        if obs.ndim > 2:  # images need the encoder
+        if not isinstance(self.encoder, VectorEncoder):
             with torch.no_grad():
                 return self._input(torch.from_numpy(obs)).numpy()
         return self._normalized_numpy(obs)

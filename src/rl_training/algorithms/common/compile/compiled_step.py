@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from rl_training.algorithms.common.compile.trace import Trace, rebuild, tensor_fields, tensors_in, trace
+from rl_training.errors import ConfigError, RLTrainingError
+from rl_training.text import describe_error
 
 # Beside matrix products, a small network spends its time on two things. One is calls from Python for every buffer and
 # kernel: a graph that is all C++ saves a fifth of a step, gives the same bits, and compiles sooner because it is one
@@ -64,8 +66,19 @@ class CompiledStep:
             _check_switches(rest)
             if self._note is not None:
                 self._note(COMPILING_ANOTHER if self._graphs else COMPILING)
-            graph = self._graphs[switches] = _compile(trace(self._uncompiled, (batch, *rest)), (batch, *rest))
+            graph = self._graphs[switches] = self._compiled(batch, *rest)
         return graph(batch, *rest)
+
+    def _compiled(self, *arguments: Any) -> Callable[..., Any]:
+        try:
+            return _compile(trace(self._uncompiled, arguments), arguments)
+        except (RLTrainingError, MemoryError):
+            raise
+        except Exception as error:  # a network of the user's own may do what a graph cannot
+            raise ConfigError(
+                f"compile: the gradient step cannot be compiled ({describe_error(error)}); set compile=off",
+                key="compile",
+            ) from error
 
 
 def _check_switches(rest: tuple[Any, ...]) -> None:

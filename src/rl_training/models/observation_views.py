@@ -1,0 +1,53 @@
+"""Tensors of observations in the form of the environment's space: what an encoder gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import torch
+from torch import Tensor
+
+from rl_training.envs.spaces import Spaces
+
+
+def numbers_in(rows: Tensor, count: int) -> Tensor:
+    """The numbers [B, count] at the start of rows of bytes."""
+    # Flat first: a single row of any length counts as contiguous, but not every length can be read as numbers.
+    return rows[:, : 4 * count].reshape(-1).view(torch.float32).reshape(-1, count)
+
+
+def bytes_of(numbers: Tensor) -> Tensor:
+    """The bytes [B, 4 * count] of float32 numbers [B, count]."""
+    return numbers.contiguous().view(torch.uint8)
+
+
+class ObservationViews:
+    """Splits the agent's array [B, ...] into the parts of the space.
+
+    A Box keeps its shape, Discrete parts are one-hot, images are uint8, and a Dict or Tuple is one again.
+    """
+
+    def __init__(self, spaces: Spaces):
+        self._space = spaces.observation_space
+        self._parts = spaces.parts()
+        self._has_bytes = bool(spaces.images)
+        self._numbers = spaces.vector_size
+
+    def __call__(self, rows: Tensor) -> Any:
+        if rows.ndim > 2:  # a whole image
+            return rows
+        numbers = numbers_in(rows, self._numbers) if self._has_bytes and self._numbers else rows
+        by_keys = {
+            keys: (rows if is_image else numbers)[:, columns].reshape(-1, *shape)
+            for keys, shape, columns, is_image in self._parts
+        }
+        return self._nested(self._space, (), by_keys)
+
+    def _nested(self, space: gym.Space[Any], keys: tuple[Any, ...], by_keys: dict[tuple[Any, ...], Tensor]) -> Any:
+        if isinstance(space, gym.spaces.Dict):
+            inner = {key: self._nested(part, (*keys, key), by_keys) for key, part in space.spaces.items()}
+            return {key: part for key, part in inner.items() if part is not None}
+        if isinstance(space, gym.spaces.Tuple):
+            return tuple(self._nested(part, (*keys, index), by_keys) for index, part in enumerate(space.spaces))
+        return by_keys.get(keys)  # None for the mask of the actions, which is no feature

@@ -1,0 +1,240 @@
+"""Encoders of the user's own: every algorithm, exact resume, trust, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+import rl_training
+from checkpoint_helpers import run_python, sign_again
+from mixed_envs import CameraEncoder, VectorNet, lit
+from rl_training.algorithms.common.compile.compiled_step import CompiledStep
+from rl_training.command_line.app import app
+from rl_training.config import own_classes
+from rl_training.config.loading import load_config
+from rl_training.errors import CheckpointError, ConfigError
+from rl_training.models.own_encoder import OwnEncoder, price_of
+from rl_training.runtime.workflows import evaluate_checkpoint, predict, resume, train
+from run_cases import assert_same_run, stop_at
+from tiny_runs import EVERY_ALGORITHM, managed, tiny_config, train_tiny
+
+NAME = "mixed_envs:VectorNet"
+
+
+@pytest.fixture(autouse=True)
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test hands over or trusts ends with it."""
+    for name, empty in (("_given", {}), ("_allowed", set()), ("_trusted", set())):
+        monkeypatch.setattr(own_classes, name, empty)
+
+
+@EVERY_ALGORITHM
+def test_every_algorithm_learns_saves_and_acts_with_an_own_encoder(algorithm: str, tmp_path: Path) -> None:
+    agent = managed(algorithm, tmp_path, encoder=VectorNet, encoder_kwargs={"width": 5}, normalize_observations=True)
+    before = {name: tensor.clone() for name, tensor in agent.agent.learner.model.state_dict().items()}
+    agent.learn(64, show=False)
+    model = agent.agent.learner.model
+    assert isinstance(model.encoder, OwnEncoder) and model.encoder.output_size == 5
+    learned = [name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])]
+    assert any(name.startswith("encoder.network.layers") for name in learned)
+    path = agent.save(tmp_path / "agent")
+    obs = np.zeros((3, *agent.agent.spaces.observation_shape), np.float32)
+    np.testing.assert_array_equal(type(agent).load(path).predict(obs)[0], agent.predict(obs)[0])
+
+
+@pytest.mark.parametrize("algo", ["ppo", "sac"])
+def test_a_run_with_an_own_encoder_resumes_exactly(algo: str, tmp_path: Path) -> None:
+    configs = [
+        tiny_config(algo, tmp_path / name, run_name="run", checkpoint_every=16, encoder=VectorNet) for name in "ab"
+    ]
+    whole = train(configs[0], show=False)
+    half = train(configs[1], show=False, callback=stop_at(32))
+    assert_same_run(whole.run_dir, resume(half.run_dir, show=False, encoder=VectorNet).run_dir)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["ppo", "sac"])
+def test_a_compiled_step_learns_the_same_with_an_own_encoder(algo: str, tmp_path: Path) -> None:
+    plain, compiled = (
+        train_tiny(algo, tmp_path / choice, compile=choice, encoder=VectorNet).agent.learner for choice in ("off", "on")
+    )
+    assert any(isinstance(part, CompiledStep) and part.was_used for part in vars(compiled).values())
+    for one, two in zip(plain.model.parameters(), compiled.model.parameters(), strict=True):
+        np.testing.assert_allclose(one.detach(), two.detach(), rtol=1e-3, atol=1e-4)
+
+
+def test_a_dict_with_an_image_reaches_the_encoder_in_its_own_form(tmp_path: Path) -> None:
+    agent = managed("sac", tmp_path, lit, encoder=CameraEncoder, encoder_kwargs={"width": 7}).learn(48, show=False)
+    assert agent.config.model.encoder == "mixed_envs:CameraEncoder"
+    assert agent.config.model.encoder_kwargs == {"width": 7}
+
+
+def test_acting_says_its_price() -> None:
+    agent = managed("ppo", "unused", encoder=VectorNet)
+    text = price_of(agent.agent.learner.model, agent.agent.spaces, 2)
+    assert text is not None and text.startswith("VectorNet has no NumPy form, so acting calls it through torch: ")
+    assert text.endswith(" ms for each step of 2 environments")
+    assert price_of(managed("ppo", "unused").agent.learner.model, agent.agent.spaces, 2) is None
+
+
+def stored_run(tmp_path: Path) -> Path:
+    run = train(tiny_config("ppo", tmp_path, encoder=NAME), show=False).run_dir
+    own_classes._given.clear()
+    own_classes._allowed.clear()
+    return run
+
+
+def test_a_config_that_is_trained_with_is_obeyed_and_its_checkpoint_is_not(tmp_path: Path) -> None:
+    run = stored_run(tmp_path)
+    text = f"its encoder {NAME} is code of the module mixed_envs, which is not trusted; if you know it, pass "
+    for load in (
+        lambda: rl_training.load(run),
+        lambda: resume(run, total_timesteps=128, show=False),
+        lambda: evaluate_checkpoint(run),
+        lambda: predict(run, [0.0] * 4),
+    ):
+        with pytest.raises(
+            CheckpointError, match=f"{text}encoder=VectorNet or trust='mixed_envs' in Python, or --trust"
+        ):
+            load()
+
+
+@pytest.mark.parametrize(
+    "options", [{"encoder": VectorNet}, {"trust": "mixed_envs"}, {"trust": ["other", "mixed_envs"]}]
+)
+def test_a_class_that_is_handed_over_or_trusted_is_used(tmp_path: Path, options: dict[str, Any]) -> None:
+    run = stored_run(tmp_path)
+    assert rl_training.load(run, **options).predict([0.0] * 4)[0] in (0, 1)
+    own_classes._given.clear()
+    own_classes._trusted.clear()
+    assert len(evaluate_checkpoint(run, episodes=1, **options).returns) == 1
+
+
+def test_trust_covers_the_modules_inside_and_no_other_names() -> None:
+    own_classes.trust("my_package")
+    assert own_classes.is_allowed("my_package:A") and own_classes.is_allowed("my_package.nets.deep:A")
+    assert not own_classes.is_allowed("my_package_evil:A") and not own_classes.is_allowed("my:A")
+    with pytest.raises(ConfigError, match="trust: a b is not the name of a module"):
+        own_classes.trust("a b")
+
+
+def test_the_command_line_has_the_same_lock(tmp_path: Path) -> None:
+    run = stored_run(tmp_path)
+    for command in (["predict", str(run), "--obs", "[0,0,0,0]"], ["eval", str(run), "--episodes", "1"]):
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code != 0 and isinstance(result.exception, CheckpointError)
+        assert CliRunner().invoke(app, [*command, "--trust", "mixed_envs"]).exit_code == 0
+        own_classes._trusted.clear()
+
+
+def test_a_stranger_s_checkpoint_imports_nothing(tmp_path: Path) -> None:
+    """A config that names a module with effects is refused before the module is looked for."""
+    (tmp_path / "evil_nets.py").write_text("open('owned', 'w').close()\nclass Net: ...\n")
+    agent = managed("ppo", tmp_path).save(tmp_path / "agent")
+    config = json.loads((agent / "config.json").read_text())
+    config["model"]["encoder"] = "evil_nets:Net"
+    (agent / "config.json").write_text(json.dumps(config))
+    sign_again(agent)
+    program = f"""
+import sys; sys.path.insert(0, {str(tmp_path)!r})
+import rl_training
+from rl_training.errors import CheckpointError
+from rl_training.runtime.workflows import predict
+calls = rl_training.load, rl_training.PPO.load, rl_training.evaluate_checkpoint, lambda path: predict(path, [0.0] * 4)
+for call in calls:
+    try:
+        call({str(agent)!r})
+    except CheckpointError as error:
+        assert "evil_nets, which is not trusted" in str(error) and "\\n" not in str(error)
+    else:
+        raise SystemExit("loaded")
+assert "evil_nets" not in sys.modules
+"""
+    finished = run_python(program)
+    assert finished.returncode == 0, finished.stderr
+    assert not (tmp_path / "owned").exists() and not Path("owned").exists()
+
+
+class Bad(nn.Module):
+    """Refused for the reason that `kind` names."""
+
+    def __init__(self, observation_space: Any, kind: str = "none") -> None:
+        super().__init__()
+        if kind == "raises":
+            raise RuntimeError("no such layer")
+        self.kind, self.layer = kind, nn.Linear(4, 3)
+        self.norm = nn.BatchNorm1d(3)
+        if kind != "none":
+            self.out_features: Any = {"text": "3", "zero": 0}.get(kind, 3)
+
+    def forward(self, observations: Tensor) -> Any:
+        outputs = self.layer(observations)
+        if self.kind == "dropout":
+            return torch.dropout(outputs, 0.5, True)
+        if self.kind == "batch norm":
+            return self.norm(outputs)
+        if self.kind == "fails":
+            raise ValueError("cannot see")
+        changed = {"wide": outputs.repeat(1, 2), "tuple": (outputs,), "double": outputs.double()}
+        return changed.get(self.kind, outputs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("none", "Bad has no out_features; set self.out_features to the number of its outputs"),
+        ("text", "Bad has no out_features"),
+        ("zero", "Bad has no out_features"),
+        ("raises", r"Bad\(observation_space, \*\*encoder_kwargs\) failed: .*no such layer"),
+        ("fails", "Bad failed on a batch of 2: .*cannot see"),
+        ("wide", r"Bad returned \(2, 6\) for 2 observations, expected \(2, 3\), because its out_features is 3"),
+        ("tuple", r"Bad returned tuple for 2 observations, expected \(2, 3\)"),
+        ("double", "Bad returned torch.float64, expected torch.float32"),
+        ("dropout", "Bad draws random numbers in forward, which a resumed run could not repeat"),
+        ("batch norm", "Bad changes its buffers in forward.* use LayerNorm in place of BatchNorm"),
+    ],
+)
+def test_an_encoder_that_cannot_work_is_one_line_before_training(kind: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=f"^model.encoder: {text}") as caught:
+        managed("ppo", "unused", encoder=Bad, encoder_kwargs={"kind": kind})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        (
+            {"encoder": "natur"},
+            "model.encoder: 'natur' is not valid, expected one of auto, mlp, nature, impala, or module",
+        ),
+        ({"encoder": "no_such_module:Net"}, "model.encoder: no_such_module:Net cannot be imported"),
+        ({"encoder": "mixed_envs:NoNet"}, "model.encoder: mixed_envs:NoNet cannot be imported"),
+        ({"encoder": "mixed_envs:lit"}, "model.encoder: mixed_envs:lit is not a class"),
+        ({"encoder": "pathlib:Path"}, "model.encoder: Path is not a subclass of torch.nn.Module"),
+        ({"encoder": NAME, "encoder_size": 3}, "model.encoder_size: an encoder of your own says its size with"),
+        ({"encoder_kwargs": {"width": 3}}, "model.encoder_kwargs: auto takes none"),
+    ],
+)
+def test_settings_that_name_no_encoder_are_one_line(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        managed("ppo", "unused", **settings)
+
+
+def test_a_handed_class_must_belong_to_an_own_encoder(tmp_path: Path) -> None:
+    path = managed("ppo", tmp_path).save(tmp_path / "agent")
+    with pytest.raises(ConfigError, match=r"encoder: .* has the encoder auto, leave it out"):
+        rl_training.load(path, encoder=VectorNet)
+
+
+def test_the_name_of_a_class_survives_the_config() -> None:
+    config = load_config({"algo": "ppo", "env_id": "CartPole-v1"}, {"encoder": VectorNet, "encoder_kwargs.width": 3})
+    assert config.model.encoder == NAME and load_config(config) == config
+    assert "torch" in sys.modules
