@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +33,19 @@ sys.exit(main(["train", *sys.argv[2:]]))
 """
 
 
-def start_run(folder: Path, mode: str, limits: str = "limited") -> subprocess.Popen[str]:
-    """An endless run with four actors that has written a metric line."""
+@contextlib.contextmanager
+def endless_run(folder: Path, mode: str, limits: str = "limited") -> Iterator[subprocess.Popen[str]]:
+    """A run with four actors that has written metric lines. If it has not ended by itself, it is killed."""
     settings = {"mode": mode, "actors": 4, "backend": "process", "actor_timeout": ACTOR_TIMEOUT}
     words = [f"--set=runtime.{name}={value}" for name, value in settings.items()]
     words += ["--total-timesteps=1000000000", "--set=eval_every=0", "--set=checkpoint_every=20000", "--quiet"]
     command = [sys.executable, "-c", PROGRAM, limits, "impala/cartpole", *words, "--output-dir", str(folder / "runs")]
-    run = subprocess.Popen(command, text=True, start_new_session=True)
-    wait_for(lambda: len(train_lines(folder)) > 1, run, MINUTES)
-    return run
+    with subprocess.Popen(command, text=True, start_new_session=True) as run:
+        try:
+            wait_for(lambda: len(train_lines(folder)) > 1, run, MINUTES)
+            yield run
+        finally:
+            run.kill()
 
 
 def train_lines(folder: Path) -> list[dict[str, Any]]:
@@ -73,52 +79,54 @@ def left_after(seconds: float, processes: list[int]) -> int:
 
 
 def test_actors_that_are_killed_again_and_again_cost_nothing_but_their_steps(tmp_path: Path) -> None:
-    run, rng, kills, longest = start_run(tmp_path, "async", "unlimited"), random.Random(0), 0, 0.0
-    ends_at = time.monotonic() + KILLING_SECONDS
-    next_kill, seen, seen_at = time.monotonic(), 0, time.monotonic()
-    while time.monotonic() < ends_at:
-        assert run.poll() is None, "the run ended"
-        if time.monotonic() >= next_kill and (actors := actors_of(run)):
-            os.kill(rng.choice(actors), signal.SIGKILL)
-            kills, next_kill = kills + 1, next_kill + KILL_EVERY
-        if (count := len(train_lines(tmp_path))) != seen:
-            longest, seen, seen_at = max(longest, time.monotonic() - seen_at), count, time.monotonic()
-        time.sleep(0.05)
-    below = descendants(run.pid)
-    run.send_signal(signal.SIGTERM)
-    assert run.wait(MINUTES) == 75
-    lines = train_lines(tmp_path)
-    assert lines[-1]["actor_restarts"] > 0.5 * kills  # one that is still starting may be killed twice
-    record_figure(6, f"actors killed in {KILLING_SECONDS:.0f} s, async, 4 actors", kills, ">= 20")
-    record_figure(6, "longest time without a metric line meanwhile", longest, "< 10 s")
-    record_figure(6, "metric lines whose account of env steps does not add up", wrong_lines(lines), "= 0")
-    record_figure(6, "processes left 2 s after the end of a run with 4 actors", left_after(2.0, below), "= 0")
+    rng, kills, longest = random.Random(0), 0, 0.0
+    with endless_run(tmp_path, "async", "unlimited") as run:
+        ends_at = time.monotonic() + KILLING_SECONDS
+        next_kill, seen, seen_at = time.monotonic(), 0, time.monotonic()
+        while time.monotonic() < ends_at:
+            assert run.poll() is None, "the run ended"
+            if time.monotonic() >= next_kill and (actors := actors_of(run)):
+                with contextlib.suppress(ProcessLookupError):  # it ended since the list was made
+                    os.kill(rng.choice(actors), signal.SIGKILL)
+                kills, next_kill = kills + 1, next_kill + KILL_EVERY
+            if (count := len(train_lines(tmp_path))) != seen:
+                longest, seen, seen_at = max(longest, time.monotonic() - seen_at), count, time.monotonic()
+            time.sleep(0.05)
+        below = descendants(run.pid)
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(MINUTES) == 75
+        lines = train_lines(tmp_path)
+        assert lines[-1]["actor_restarts"] > 0.5 * kills  # one that is still starting may be killed twice
+        record_figure(6, f"actors killed in {KILLING_SECONDS:.0f} s, async, 4 actors", kills, ">= 20")
+        record_figure(6, "longest time without a metric line meanwhile", longest, "< 10 s")
+        record_figure(6, "metric lines whose account of env steps does not add up", wrong_lines(lines), "= 0")
+        record_figure(6, "processes left 2 s after the end of a run with 4 actors", left_after(2.0, below), "= 0")
 
 
 def test_a_frozen_actor_is_replaced_after_its_deadline(tmp_path: Path) -> None:
-    run = start_run(tmp_path, "pipelined")
-    frozen = actors_of(run)[0]
-    os.kill(frozen, signal.SIGSTOP)
-    stopped_at = time.monotonic()
-    wait_for(lambda: train_lines(tmp_path)[-1]["actor_restarts"] == 1, run, MINUTES)
-    record_figure(
-        6, f"a frozen actor with a deadline of {ACTOR_TIMEOUT:.0f} s is replaced and the run goes on after",
-        time.monotonic() - stopped_at, "<= 15 s",
-    )  # fmt: skip
-    assert not is_running(frozen)
-    below = descendants(run.pid)
-    asked_at = time.monotonic()
-    run.send_signal(signal.SIGINT)
-    assert run.wait(MINUTES) == 75
-    record_figure(5, "Ctrl-C in a run with 4 actors: time to exit", time.monotonic() - asked_at, "<= 10 s")
-    assert left_after(2.0, below) == 0
+    with endless_run(tmp_path, "pipelined") as run:
+        frozen = actors_of(run)[0]
+        os.kill(frozen, signal.SIGSTOP)
+        stopped_at = time.monotonic()
+        wait_for(lambda: train_lines(tmp_path)[-1]["actor_restarts"] == 1, run, MINUTES)
+        record_figure(
+            6, f"a frozen actor with a deadline of {ACTOR_TIMEOUT:.0f} s is replaced and the run goes on after",
+            time.monotonic() - stopped_at, "<= 15 s",
+        )  # fmt: skip
+        assert not is_running(frozen)
+        below = descendants(run.pid)
+        asked_at = time.monotonic()
+        run.send_signal(signal.SIGINT)
+        assert run.wait(MINUTES) == 75
+        record_figure(5, "Ctrl-C in a run with 4 actors: time to exit", time.monotonic() - asked_at, "<= 10 s")
+        assert left_after(2.0, below) == 0
 
 
 def test_kill_9_of_the_learner_leaves_no_actor(tmp_path: Path) -> None:
-    run = start_run(tmp_path, "pipelined")
-    below = descendants(run.pid)
-    assert len(below) == 6  # keeper, nursery, four actors
-    os.kill(actors_of(run)[0], signal.SIGSTOP)  # one that cannot end by itself
-    run.kill()
-    run.wait()
-    record_figure(6, "processes left 2 s after kill -9 of a learner with 4 actors", left_after(2.0, below), "= 0")
+    with endless_run(tmp_path, "pipelined") as run:
+        below = descendants(run.pid)
+        assert len(below) == 6  # keeper, nursery, four actors
+        os.kill(actors_of(run)[0], signal.SIGSTOP)  # one that cannot end by itself
+        run.kill()
+        run.wait()
+        record_figure(6, "processes left 2 s after kill -9 of a learner with 4 actors", left_after(2.0, below), "= 0")
