@@ -170,6 +170,16 @@ def test_taxi_names_its_masks_and_can_use_them() -> None:
     assert check_env("Taxi", {"action_masks": "info"}).usable
 
 
+def test_a_run_says_once_that_masks_in_infos_are_not_used() -> None:
+    for kwargs, told in (({}, 1), ({"action_masks": "info"}, 0), ({"action_masks": "off"}, 0)):
+        envs = make_vector_env(lambda: Strict(masks="info"), 1, env_kwargs=kwargs)
+        collector = collector_over(envs)
+        collector.reset(10)
+        problems = collector.info_numbers.take_problems()
+        assert len(problems) == told
+        assert all("env_kwargs.action_masks=info" in problem for problem in problems)
+
+
 def collector_over(envs: Any) -> Collector:
     spaces = Spaces(envs.single_observation_space, envs.single_action_space)
     learner = CountingLearner(spaces)
