@@ -231,7 +231,7 @@ class ReplayLoop(Loop):
 
     def _hindsight(self, envs: VectorEnv | ActorCollector) -> Hindsight:
         if isinstance(envs, ActorCollector):
-            raise ConfigError("algo_kwargs.hindsight: not available with actors, set actors=0 or hindsight=0")
+            raise ConfigError("algo_kwargs.hindsight: not available with actors, set runtime.actors=1 or hindsight=0")
         columns = GoalColumns.of(self.learner.spaces)
         rules = goal_rules(envs, columns)
         return Hindsight(self.settings.hindsight, columns, rules, self.learner.shape_rewards)
