@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -417,10 +418,9 @@ def categorical_q_learning() -> Iterable[Case]:
     return [case(*recorded) for recorded in q_learning()]
 
 
-def quantile_loss() -> Iterable[Case]:
-    from value_oracle import quantile_losses
-
-    return [case(*recorded) for recorded in quantile_losses()]
+def value_based(name: str) -> Callable[[], Iterable[Case]]:
+    """The cases of a function of value_oracle.py."""
+    return lambda: [case(*recorded) for recorded in getattr(import_module("value_oracle"), name)()]
 
 
 def interquartile_mean() -> Iterable[Case]:
@@ -468,7 +468,10 @@ ORACLES: dict[str, Callable[[], Iterable[Case]]] = {
     "categorical_q_learning": categorical_q_learning,
     "mpo": mpo,
     "naf": naf,
-    "quantile_loss": quantile_loss,
+    "quantile_loss": value_based("quantile_losses"),
+    "quantile_q_learning": value_based("quantile_q_learning"),
+    "q_lambda_returns": value_based("q_lambda_returns"),
+    "noisy_layers": value_based("noisy_layers"),
     "interquartile_mean": interquartile_mean,
     "masked_categorical": masked_categorical,
 }

@@ -64,7 +64,7 @@ LAST_REWARD = {"MountainCarContinuous-v0": 100.0}  # pays once and ends the epis
 AROUND_ZERO = ("d4pg/mountaincar_continuous",)
 
 
-CATEGORICAL = [name for name in list_presets() if name.startswith(("c51/", "d4pg/"))]
+CATEGORICAL = [name for name in list_presets() if name.startswith(("c51/", "d4pg/", "rainbow/"))]
 
 
 @pytest.mark.parametrize("preset", [name for name in CATEGORICAL if load_config(name).env_id in REWARDS])

@@ -17,6 +17,7 @@ from rl_training.algorithms.common.optimizer import Optimizer
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.experiment.registry import get_config_class, get_learner, get_spec
+from rl_training.models.policy import PolicyModel
 from rl_training.runtime.loops import OnPolicyLoop
 from rl_training.storage.state_tree import flatten_state, state_hash, to_numpy, unflatten_state
 from tiny_runs import EVERY_ALGORITHM, env_of, some_observations, tiny_config, train_function
@@ -148,7 +149,8 @@ def test_model_has_the_surface_of_its_family(algorithm: str, tmp_path: Path) -> 
     loop, learner = build(tiny_config(algorithm, tmp_path))
     model, observations = learner.model, some_observations(algorithm)
     tensor = torch.from_numpy(observations)
-    if isinstance(loop, OnPolicyLoop):
+    if isinstance(model, PolicyModel):
+        assert isinstance(loop, OnPolicyLoop)
         actions, extras = model.act(observations, np.random.default_rng(0))
         log_probs, entropy, values = model.evaluate_actions(tensor, torch.from_numpy(actions))
         assert log_probs.shape == entropy.shape == values.shape == (32,)

@@ -16,14 +16,14 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rl_training
 from rl_training.api.algorithms import managed_class
-from rl_training.config.base import OnPolicyConfig
+from rl_training.config.algorithm_table import EVERY_ACTION
 from rl_training.errors import CheckpointError, ConfigError, EnvError
-from rl_training.experiment.registry import ALGORITHMS, get_config_class, get_spec
+from rl_training.experiment.registry import ALGORITHMS, get_spec
 from rl_training.runtime.loops import Progress
 from rl_training.storage.state_tree import state_hash
 from tiny_runs import EVERY_ALGORITHM, STEPS, Blocks, class_name, env_of, managed, some_observations
 
-ON_POLICY = [name for name in ALGORITHMS if issubclass(get_config_class(name), OnPolicyConfig)]
+ANY_ACTION = [name for name, row in ALGORITHMS.items() if row.actions == EVERY_ACTION]
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
 OBSERVATIONS = {
     "box": VECTOR,
@@ -212,7 +212,7 @@ def test_vector_env_and_num_envs_must_agree(tmp_path: Path) -> None:
         managed("ppo", tmp_path, envs, num_envs=4).learn(show=False)
 
 
-@pytest.mark.parametrize("algorithm", ON_POLICY)
+@pytest.mark.parametrize("algorithm", ANY_ACTION)
 @pytest.mark.parametrize("actions", ACTIONS)
 @pytest.mark.parametrize("observations", OBSERVATIONS)
 def test_on_policy_algorithms_take_every_space(algorithm: str, observations: str, actions: str, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_on_policy_algorithms_take_every_space(algorithm: str, observations: str
     np.testing.assert_array_equal(action, expected)
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in ON_POLICY])
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in ANY_ACTION])
 @pytest.mark.parametrize("observations", ["discrete", "nested"])
 def test_replay_algorithms_take_structured_observations(algorithm: str, observations: str, tmp_path: Path) -> None:
     actions = ACTIONS["discrete" if env_of(algorithm) == "CartPole-v1" else "box"]

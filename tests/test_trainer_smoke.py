@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.config.base import OnPolicyConfig
+from rl_training.config.base import OnPolicyConfig, RolloutConfig
 from rl_training.config.loading import load_config
 from rl_training.errors import NumericalError
 from rl_training.experiment.registry import get_config_class
@@ -63,15 +63,15 @@ def test_metric_lines_are_complete_finite_and_in_order(algorithm: str, tmp_path:
         assert values == sorted(values)
     assert training[-1]["env_steps"] == result.env_steps <= STEPS
     assert training[-1]["updates"] == result.agent.learner.updates > 0
-    on_policy = issubclass(get_config_class(algorithm), OnPolicyConfig)
-    expected = {"policy_loss", "value_loss", "entropy"} if on_policy else {"target_q_mean"}
+    has_policy = issubclass(get_config_class(algorithm), OnPolicyConfig)
+    expected = {"policy_loss", "value_loss", "entropy"} if has_policy else {"target_q_mean"}
     assert expected <= training[-1].keys()
 
 
 @EVERY_ALGORITHM
 def test_learning_losses_are_absent_before_learning_starts(algorithm: str, tmp_path: Path) -> None:
     line = read_metrics(train_tiny(algorithm, tmp_path, log_every=8).run_dir)[0]
-    on_policy = issubclass(get_config_class(algorithm), OnPolicyConfig)
+    on_policy = issubclass(get_config_class(algorithm), RolloutConfig)
     assert on_policy == any("loss" in name for name in line), "a metric that was not computed is absent"
 
 

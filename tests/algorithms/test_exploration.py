@@ -16,6 +16,7 @@ from rl_training.algorithms.common.exploration import (
     random_actions,
 )
 from rl_training.envs.spaces import Spaces
+from rl_training.experiment.registry import get_spec
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -221,6 +222,9 @@ def test_sac_explores_by_sampling_and_acts_by_the_mean_otherwise() -> None:
     [
         ("dqn", set()),
         ("c51", set()),
+        ("qr_dqn", set()),
+        ("iqn", {"taus"}),
+        ("rainbow", {"weight_noise"}),
         ("ddpg", set()),
         ("d4pg", set()),
         ("td3", {"target_noise"}),
@@ -231,7 +235,7 @@ def test_sac_explores_by_sampling_and_acts_by_the_mean_otherwise() -> None:
 )
 def test_exploring_and_learning_draw_from_streams_of_their_own(algo: str, learning: set[str]) -> None:
     """Acting once more must not shift what an update draws, nor a longer evaluation anything at all."""
-    spaces = DISCRETE if algo in ("dqn", "c51") else BOX
+    spaces = DISCRETE if get_spec(algo).actions == ("discrete",) else BOX
     learner = make_learner(algo, spaces)
 
     def drawn_from() -> set[str]:

@@ -20,6 +20,10 @@ NETWORKS = {"hidden_sizes", "activation", "initialization", "importance_exponent
 DIFFERENT = {
     "dqn": NETWORKS | {"exploration", "max_grad_norm"},
     "c51": NETWORKS | {"exploration", "max_grad_norm"},
+    "qr_dqn": NETWORKS | {"exploration", "max_grad_norm"},
+    "iqn": NETWORKS | {"exploration", "max_grad_norm"},
+    "rainbow": NETWORKS | {"max_grad_norm"},
+    "pqn": NETWORKS - {"importance_exponent"} | {"exploration", "layer_norm"},
     "ddpg": NETWORKS | {"exploration_noise", "tau", "actor_learning_rate", "batch_size"},
     "td3": NETWORKS | {"learning_starts"},
     "sac": NETWORKS,

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from rl_training.config.algorithm_table import ALGORITHMS, Algorithm, register
-from rl_training.config.base import OnPolicyConfig, Schedule
+from rl_training.config.base import OnPolicyConfig, RolloutConfig, Schedule
 from rl_training.config.env_defaults import (
     Actions,
     EnvKind,
@@ -31,9 +31,9 @@ ANY = {"algo": "dqn", "env_id": "Any-v0", "defaults": "env"}
 def test_the_defaults_of_every_algorithm_and_kind_are_valid_settings(algorithm: str, kind: EnvKind) -> None:
     defaults = env_defaults(algorithm, kind)
     config = TrainConfig.model_validate({"algo": algorithm, "env_id": "Any-v0", **defaults})
-    assert config.num_envs == (8 if isinstance(config.algo_kwargs, OnPolicyConfig) else 1)
+    assert config.num_envs == (8 if isinstance(config.algo_kwargs, RolloutConfig) else 1)
     assert config.model.normalize_observations == (
-        kind.observations == "vector" and isinstance(config.algo_kwargs, OnPolicyConfig)
+        kind.observations == "vector" and isinstance(config.algo_kwargs, RolloutConfig)
     )
 
 

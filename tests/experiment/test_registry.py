@@ -12,7 +12,7 @@ import rl_training
 from config_cases import BASE, BUILT_IN, refused, write
 from rl_training.config import algorithm_table
 from rl_training.config.algorithm_table import Algorithm
-from rl_training.config.base import AlgorithmConfig, OnPolicyConfig, ReplayConfig, StrictModel
+from rl_training.config.base import AlgorithmConfig, ReplayConfig, RolloutConfig, StrictModel
 from rl_training.config.loading import load_config
 from rl_training.errors import ConfigError
 from rl_training.experiment import registry
@@ -27,7 +27,7 @@ def test_row_leads_to_a_config_and_a_learner(algo):
     assert spec.config is registry.get_config_class(algo) and spec.config.__name__ == f"{row.class_name}Config"
     assert issubclass(spec.config, AlgorithmConfig) and issubclass(spec.config, StrictModel)
     assert spec.loop.__name__ == {"on-policy": "OnPolicyLoop", "replay": "ReplayLoop"}[row.loop]
-    assert issubclass(spec.config, {"on-policy": OnPolicyConfig, "replay": ReplayConfig}[row.loop])
+    assert issubclass(spec.config, {"on-policy": RolloutConfig, "replay": ReplayConfig}[row.loop])
 
 
 @pytest.mark.parametrize("algo", BUILT_IN)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rl_training.config.algorithm_table import ALGORITHMS
-from rl_training.config.base import OnPolicyConfig
+from rl_training.config.base import RolloutConfig
 from rl_training.config.loading import list_presets, load_config
 from rl_training.runtime import auto_settings
 from rl_training.runtime.auto_settings import resolve_checkpoint_every
@@ -40,7 +40,7 @@ def test_the_default_is_auto() -> None:
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_auto_depends_on_the_family_the_observations_and_the_envs(algo: str) -> None:
-    on_policy = isinstance(load_config({"algo": algo, "env_id": "CartPole-v1"}).algo_kwargs, OnPolicyConfig)
+    on_policy = isinstance(load_config({"algo": algo, "env_id": "CartPole-v1"}).algo_kwargs, RolloutConfig)
     assert resolved(algo) == (50_000 if on_policy else 20_000)
     assert resolved(algo, IMAGE) == (100_000 if on_policy else 50_000)
     # With many envs, every one of them still gets thousands of steps between two cuts of its episodes.

@@ -9,7 +9,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from probe_suite import BOTH_MODES, GAMMA, action_kinds, build_loop, record_targets, subject
-from rl_training.config.base import OnPolicyConfig
+from rl_training.config.base import RolloutConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.probes import AutoresetCanaryProbe, probe_vector_env
 from rl_training.experiment.registry import algorithm_names, get_config_class
@@ -23,15 +23,20 @@ BOTH_ENDS = pytest.mark.parametrize("truncate", [False, True], ids=["terminated"
 Transition = tuple[float, float, float | None, bool, bool]  # obs, reward, next obs, terminated, truncated
 
 
+def lambda_of(algo: str) -> str:
+    """The setting that says how far returns reach before they bootstrap."""
+    return next(name for name in ("gae_lambda", "q_lambda") if name in get_config_class(algo).model_fields)
+
+
 def canary_loop(algo: str, mode: AutoresetMode, truncate: bool, **settings: Any) -> Loop:
     continuous = action_kinds(algo)[-1]
     envs = probe_vector_env(
         AutoresetCanaryProbe, 2, autoreset_mode=mode, length=LENGTH, truncate=truncate, continuous=continuous
     )
     family: dict[str, Any] = {"learning_starts": 10, "batch_size": 16}
-    if issubclass(get_config_class(algo), OnPolicyConfig):
+    if issubclass(get_config_class(algo), RolloutConfig):
         # Rollouts of 7 steps cut episodes of 3 at ever other places. Lambda 0 makes every target one step long.
-        family = {"num_steps": 7, "gae_lambda": 0.0}
+        family = {"num_steps": 7, lambda_of(algo): 0.0}
         if "num_minibatches" in get_config_class(algo).model_fields:
             # One gradient step: after it the policy has moved, and V-trace rightly has other targets.
             family["num_minibatches"] = 1
@@ -143,8 +148,8 @@ def assert_targets_of_cut_episodes(seen: list[tuple[Any, Any]], third: float) ->
 def test_returns_over_several_steps_stop_at_the_end_of_their_episode(
     algo: str, mode: AutoresetMode, truncate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_policy = issubclass(get_config_class(algo), OnPolicyConfig)
-    loop = canary_loop(algo, mode, truncate, **({"gae_lambda": 1.0} if on_policy else {"n_step": 3}))
+    on_policy = issubclass(get_config_class(algo), RolloutConfig)
+    loop = canary_loop(algo, mode, truncate, **({lambda_of(algo): 1.0} if on_policy else {"n_step": 3}))
     subject(algo).reader.assume_values(loop.learner, lambda obs: 10.0 * obs[:, 0])
     seen = record_targets(algo, loop.learner, monkeypatch)
     for _ in loop:
@@ -157,8 +162,8 @@ def test_returns_over_several_steps_stop_at_the_end_of_their_episode(
 def test_the_barrier_cuts_running_episodes_without_ending_them(
     algo: str, mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_policy = issubclass(get_config_class(algo), OnPolicyConfig)
-    loop = canary_loop(algo, mode, truncate=False, **({"gae_lambda": 1.0} if on_policy else {"n_step": 3}))
+    on_policy = issubclass(get_config_class(algo), RolloutConfig)
+    loop = canary_loop(algo, mode, truncate=False, **({lambda_of(algo): 1.0} if on_policy else {"n_step": 3}))
     subject(algo).reader.assume_values(loop.learner, lambda obs: 10.0 * obs[:, 0])
     seen = record_targets(algo, loop.learner, monkeypatch)
     for number, _ in enumerate(loop):

@@ -16,7 +16,7 @@ from on_policy_helpers import learn_from
 from probe_suite import build_loop
 from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.api import A2C
-from rl_training.config.base import OnPolicyConfig
+from rl_training.config.base import RolloutConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.probes import AutoresetCanaryProbe, probe_vector_env
 from rl_training.errors import NumericalError
@@ -26,7 +26,7 @@ from rl_training.runtime.metric_window import RECENT_EPISODES, MetricWindow
 from rl_training.runtime.steps import Episode
 from rl_training.storage.state_tree import state_hash
 
-ON_POLICY = [name for name in algorithm_names() if issubclass(get_config_class(name), OnPolicyConfig)]
+ON_POLICY = [name for name in algorithm_names() if issubclass(get_config_class(name), RolloutConfig)]
 
 
 def a2c_loop(

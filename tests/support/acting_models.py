@@ -19,10 +19,13 @@ from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_c51 import MLPC51Network
 from rl_training.models.mlp_continuous import MLPDeterministicActorCritic, MLPSquashedGaussianActorCritic
 from rl_training.models.mlp_d4pg import MLPD4PGModel
+from rl_training.models.mlp_iqn import MLPIQNNetwork
 from rl_training.models.mlp_mpo import MLPMPOModel
 from rl_training.models.mlp_naf import MLPNAFModel
 from rl_training.models.mlp_ppg import MLPPPGModel
 from rl_training.models.mlp_q import MLPQNetwork
+from rl_training.models.mlp_quantiles import MLPQuantileNetwork
+from rl_training.models.mlp_rainbow import MLPRainbowNetwork
 from rl_training.models.policy import PolicyModel
 from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
 
@@ -33,6 +36,7 @@ PIXELS = Spaces(gym.spaces.Box(0, 255, (2, 36, 36), np.uint8), gym.spaces.Discre
 BOX_PIXELS = Spaces(PIXELS.observation_space, SPACES["box"].action_space)
 DISCRETE, BOX = SPACES["discrete"], SPACES["box"]
 SUPPORT = torch.linspace(-2.0, 5.0, 7)
+TAUS = torch.tensor([0.1, 0.4, 0.8])
 
 Build = Callable[..., Any]
 MODELS: dict[str, Build] = {
@@ -49,6 +53,12 @@ MODELS: dict[str, Build] = {
     "q_network_dueling": lambda config: MLPQNetwork(DISCRETE, config, dueling=True),
     "c51": lambda config: MLPC51Network(DISCRETE, config, support=SUPPORT.clone()),
     "c51_dueling": lambda config: MLPC51Network(DISCRETE, config, support=SUPPORT.clone(), dueling=True),
+    "quantiles": lambda config: MLPQuantileNetwork(DISCRETE, config, num_quantiles=5),
+    "quantiles_dueling": lambda config: MLPQuantileNetwork(DISCRETE, config, num_quantiles=5, dueling=True),
+    "iqn": lambda config: MLPIQNNetwork(DISCRETE, config, acting_taus=TAUS.clone()),
+    "iqn_dueling": lambda config: MLPIQNNetwork(DISCRETE, config, acting_taus=TAUS.clone(), dueling=True),
+    "rainbow": lambda config: MLPRainbowNetwork(DISCRETE, config, support=SUPPORT.clone()),
+    "rainbow_plain": lambda config: MLPRainbowNetwork(DISCRETE, config, support=SUPPORT.clone(), dueling=False),
     "naf": lambda config: MLPNAFModel(BOX, config),
     "mpo": lambda config: MLPMPOModel(BOX, config),
     "deterministic": lambda config: MLPDeterministicActorCritic(BOX, config, num_critics=2),
@@ -83,6 +93,9 @@ MODELS: dict[str, Build] = {
     "images_mpo": lambda config: MLPMPOModel(BOX_PIXELS, config),
     "images_lstm": lambda config: LSTMActorCritic(PIXELS, config, memory_size=5),
     "images_q_network_dueling": lambda config: MLPQNetwork(PIXELS, config, dueling=True),
+    "images_quantiles_dueling": lambda config: MLPQuantileNetwork(PIXELS, config, num_quantiles=5, dueling=True),
+    "images_iqn": lambda config: MLPIQNNetwork(PIXELS, config, acting_taus=TAUS.clone()),
+    "images_rainbow": lambda config: MLPRainbowNetwork(PIXELS, config, support=SUPPORT.clone()),
     "images_c51_dueling": lambda config: MLPC51Network(PIXELS, config, support=SUPPORT.clone(), dueling=True),
 }
 
@@ -111,7 +124,7 @@ def outputs_of(model: Any) -> Tensor:
     rows = torch.from_numpy(obs_of(model))
     if isinstance(model, PolicyModel):
         return model.policy(rows)
-    if isinstance(model, (MLPQNetwork, MLPC51Network)):
+    if isinstance(model, (MLPQNetwork, MLPC51Network, MLPQuantileNetwork, MLPIQNNetwork, MLPRainbowNetwork)):
         return model.q_values(rows)
     if isinstance(model, (MLPDeterministicActorCritic, MLPD4PGModel, MLPNAFModel)):
         return model.actor(rows)
@@ -128,10 +141,10 @@ def assert_acts_as_torch_says(model: Any) -> None:
     before = obs.copy()
     if isinstance(model, PolicyModel):
         _assert_policy(model, obs, expected)
-    elif isinstance(model, MLPC51Network):
+    elif isinstance(model, (MLPC51Network, MLPRainbowNetwork)):
         assert_close(model.q_values_numpy(obs), expected)
         np.testing.assert_array_equal(model.greedy_actions(obs), expected.argmax(1))
-    elif isinstance(model, MLPQNetwork):
+    elif isinstance(model, (MLPQNetwork, MLPQuantileNetwork, MLPIQNNetwork)):
         found = model.advantage_numpy(obs)
         if model.state_value is None:
             assert_close(found, expected)

@@ -19,7 +19,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rl_training.algorithms.common.learner import Learner
-from rl_training.algorithms.common.on_policy import PolicyBatch
+from rl_training.algorithms.common.on_policy import PolicyBatch, RolloutBatch
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.probes import ConstantRewardProbe, probe_vector_env
@@ -29,10 +29,13 @@ from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_c51 import MLPC51Network
 from rl_training.models.mlp_continuous import MLPDeterministicActorCritic, MLPSquashedGaussianActorCritic
 from rl_training.models.mlp_d4pg import MLPD4PGModel
+from rl_training.models.mlp_iqn import MLPIQNNetwork
 from rl_training.models.mlp_mpo import MLPMPOModel
 from rl_training.models.mlp_naf import MLPNAFModel
 from rl_training.models.mlp_ppg import MLPPPGModel
 from rl_training.models.mlp_q import MLPQNetwork
+from rl_training.models.mlp_quantiles import MLPQuantileNetwork
+from rl_training.models.mlp_rainbow import MLPRainbowNetwork
 from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
 from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.loops import Loop
@@ -178,6 +181,52 @@ class CategoricalReader(QNetworkReader):
         return batch.obs, target @ support
 
 
+class QuantileReader(QNetworkReader):
+    """Q is the mean of quantiles, and so is what is assumed: the quantiles lie around it."""
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        spread = torch.linspace(-1.0, 1.0, learner.model.num_quantiles)
+        learner.target.module.quantiles = lambda obs: (
+            torch.stack([function(obs), function(obs) - 1.0], 1)[..., None] + spread
+        )
+
+    def targets(self, batch: Any, loss_arguments: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        return batch.obs, loss_arguments[1].mean(1)
+
+
+class ImplicitQuantileReader(QuantileReader):
+    """The same for any fractions: as many quantiles as are asked for."""
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        learner.target.module.quantiles = lambda obs, taus: (
+            torch.stack([function(obs), function(obs) - 1.0], 1)[..., None] + torch.linspace(-1.0, 1.0, taus.shape[-1])
+        )
+
+
+class FreshQReader(QNetworkReader):
+    """PQN: no target network. What acting says about a state is what returns bootstrap from."""
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        def q_values(obs: np.ndarray) -> np.ndarray:
+            values = function(torch.from_numpy(obs))
+            return torch.stack([values, values - 1.0], 1).numpy()
+
+        learner.q_values = q_values
+
+    def targets(self, batch: Any, loss_arguments: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        minibatch = next(argument for argument in loss_arguments if isinstance(argument, RolloutBatch))
+        return minibatch.obs, minibatch.returns
+
+
+class NoisyCategoricalReader(CategoricalReader):
+    """Rainbow: the same for any noise."""
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        super().assume_values(learner, function)
+        logits = learner.target.module.distribution_logits
+        learner.target.module.distribution_logits = lambda obs, *noise: logits(obs)
+
+
 class CategoricalActorReader(CategoricalReader):
     def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
         return learner.model.q_values(obs, learner.model.actor(obs))
@@ -298,6 +347,29 @@ SUBJECTS: dict[str, Subject] = {
         _replay(learning_rate=5e-3, tau=0.1, exploration=1.0, max_grad_norm=None, **ATOMS),
         steps=750,
     ),
+    "pqn": Subject(
+        FreshQReader(),
+        {"num_steps": 16, "minibatch_size": 32, "update_epochs": 4, "exploration": 1.0, "q_lambda": 0.5}
+        | {"learning_rate": {"start": 3e-2, "end": 0.0}, "max_grad_norm": None},
+        steps=3500,
+        model={"layer_norm": True, "activation": "relu"},
+    ),
+    "iqn": Subject(
+        ImplicitQuantileReader(),
+        _replay(learning_rate={"start": 1e-2, "end": 0.0}, tau=0.1, exploration=1.0, max_grad_norm=None)
+        | {"num_taus": 8, "num_target_taus": 8, "num_acting_taus": 8, "num_cosines": 8},
+        steps=1000,
+    ),
+    "rainbow": Subject(
+        NoisyCategoricalReader(),
+        _replay(learning_rate=5e-3, tau=0.1, max_grad_norm=None, n_step=1, prioritized=False, double=False, **ATOMS),
+        steps=1000,
+    ),
+    "qr_dqn": Subject(
+        QuantileReader(),
+        _replay(learning_rate=5e-3, tau=0.1, exploration=1.0, max_grad_norm=None, num_quantiles=4),
+        steps=750,
+    ),
     "ddpg": Subject(
         DeterministicReader(),
         _replay(actor_learning_rate=3e-3, critic_learning_rate=1e-2, tau=0.1),
@@ -345,6 +417,9 @@ READERS: dict[type, type[Reader]] = {
     LSTMActorCritic: RecurrentReader,
     MLPQNetwork: QNetworkReader,
     MLPC51Network: CategoricalReader,
+    MLPQuantileNetwork: QuantileReader,
+    MLPIQNNetwork: ImplicitQuantileReader,
+    MLPRainbowNetwork: NoisyCategoricalReader,
     MLPDeterministicActorCritic: DeterministicReader,
     MLPD4PGModel: CategoricalActorReader,
     MLPSquashedGaussianActorCritic: SoftReader,

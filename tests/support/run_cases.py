@@ -216,6 +216,58 @@ CASES: dict[str, Case] = {
         settings={**REPLAY, **PRIORITIES, "double": True, "dueling": True, "tau": 0.1, "train_frequency": 3},
         options=NATIVE,
     ),
+    "pqn, native next-step envs": Case(
+        "pqn",
+        num_envs=2,
+        model={"layer_norm": True},
+        settings={"num_steps": 10, "minibatch_size": 8, "update_epochs": 2},
+        options={**NATIVE, "eval_every": 40},
+    ),
+    "pqn, everything normalized and scheduled": Case(
+        "pqn",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={"num_steps": 10, "minibatch_size": 8, "normalize_rewards": True}
+        | {"learning_rate": {"start": 1e-2, "end": 0.0}},
+        options={"env_kwargs": {"max_episode_steps": 15}, "vector_backend": "sync"},
+    ),
+    "iqn, a buffer that overflows, munchausen": Case(
+        "iqn",
+        settings={**REPLAY, "buffer_size": 50, "target_update_every": 30, "munchausen": True}
+        | {"num_taus": 4, "num_target_taus": 4, "num_acting_taus": 4},
+        options={"eval_every": 40},
+    ),
+    "iqn, native next-step envs, priorities and three steps": Case(
+        "iqn",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={**REPLAY, **PRIORITIES, "double": True, "dueling": True, "tau": 0.1, "train_frequency": 3}
+        | {"num_taus": 4, "num_target_taus": 4, "num_acting_taus": 4},
+        options=NATIVE,
+    ),
+    "rainbow, a buffer that overflows": Case(
+        "rainbow", settings={**REPLAY, "buffer_size": 50, "target_update_every": 30}, options={"eval_every": 40}
+    ),
+    "rainbow, native next-step envs, normalized": Case(
+        "rainbow",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={**REPLAY, **PRIORITIES, "tau": 0.1, "train_frequency": 3},
+        options=NATIVE,
+    ),
+    "dqn, munchausen": Case("dqn", num_envs=2, settings={**REPLAY, "munchausen": True, "target_update_every": 30}),
+    "qr_dqn, a buffer that overflows": Case(
+        "qr_dqn",
+        settings={**REPLAY, "num_quantiles": 5, "buffer_size": 50, "target_update_every": 30},
+        options={"eval_every": 40},
+    ),
+    "qr_dqn, native next-step envs, priorities and three steps": Case(
+        "qr_dqn",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={**REPLAY, **PRIORITIES, "double": True, "dueling": True, "tau": 0.1, "train_frequency": 3},
+        options=NATIVE,
+    ),
     "ddpg, correlated noise": Case(
         "ddpg",
         "Pendulum-v1",

@@ -1,8 +1,8 @@
 """DQN: deep Q-learning with replay and a target network.
 
 Mnih et al. (2015), Nature 518. Options, each off by default: double Q-learning (arXiv:1509.06461), dueling networks
-(arXiv:1511.06581), n-step returns and proportional prioritized replay (arXiv:1511.05952). Together they are Rainbow
-(arXiv:1710.02298) without its distributional and noisy parts.
+(arXiv:1511.06581), n-step returns and proportional prioritized replay (arXiv:1511.05952), which together are Rainbow
+(arXiv:1710.02298) without its distributional and noisy parts; and Munchausen targets (arXiv:2007.14430).
 
 Deviations: Adam instead of RMSprop; the error clip is the Huber loss, whose gradient in Q is the TD error clipped to
 +-1, as the paper describes; gradients are also clipped by their norm (`max_grad_norm=10`); target copies are counted in
@@ -12,7 +12,8 @@ encoder of images, are `hidden_sizes=[64, 64]` with `activation=tanh` and `initi
 
 Deviations of the options: n-step returns do not correct for the older policies of the steps in between. On vectors the
 dueling streams share no layer; on images their gradients into the encoder are not scaled by 1/sqrt(2). The weights of
-prioritized replay are relative to the largest one in the batch, with `importance_exponent={start: 0.4, end: 1.0}`.
+prioritized replay are relative to the largest one in the batch, with `importance_exponent={start: 0.4, end: 1.0}`. With
+Munchausen targets, actions stay epsilon-greedy.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from torch.nn import functional as F
 
 from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.algorithms.common.metrics import Metrics
+from rl_training.algorithms.common.munchausen import munchausen_reward, soft_expectation
 from rl_training.algorithms.common.replay_learner import QLearner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
@@ -43,6 +45,15 @@ def dqn_target(batch: Transitions, next_q: Tensor, next_q_online: Tensor | None 
     else:
         next_value = next_q.gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)
     return batch.rewards + batch.discounts * next_value
+
+
+def munchausen_target(batch: Transitions, q: Tensor, next_q: Tensor, config: DQNConfig) -> Tensor:
+    """y = r + alpha clip(T log pi(a|s), l0, 0) + d * sum_b pi(b|s') (Q'(s', b) - T log pi(b|s')).   [B]
+
+    `q` and `next_q` [B, A] both come from the target network, in s and in s'.
+    """
+    rewards = batch.rewards + munchausen_reward(q, batch.actions, config)
+    return rewards + batch.discounts * soft_expectation(next_q, next_q, config.munchausen_temperature)
 
 
 def dqn_loss(q: Tensor, target: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Metrics]:
@@ -72,8 +83,12 @@ class DQN(QLearner[DQNConfig]):
 
     def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
-            next_q_online = self.model.q_values(batch.next_obs) if self.config.double else None
-            target = dqn_target(batch, self.target.module.q_values(batch.next_obs), next_q_online)
+            next_q = self.target.module.q_values(batch.next_obs)
+            if self.config.munchausen:
+                target = munchausen_target(batch, self.target.module.q_values(batch.obs), next_q, self.config)
+            else:
+                next_q_online = self.model.q_values(batch.next_obs) if self.config.double else None
+                target = dqn_target(batch, next_q, next_q_online)
         q = self.model.q_values(batch.obs).gather(1, batch.actions[:, None]).squeeze(1)
         loss, metrics = dqn_loss(q, target, batch.weights)
         metrics["grad_norm"] = self.optimizer.step(loss)

@@ -13,7 +13,7 @@ from rl_training.checkup.finding import Finding, fail, ok, warn
 from rl_training.checkup.machine import Machine
 from rl_training.checkup.run_limits import Setting, check_duration, check_limit, limit_of
 from rl_training.checkup.speed import Clock, Speed, measure, parameter_count, prepared, state_bytes
-from rl_training.config.base import OnPolicyConfig, ReplayConfig
+from rl_training.config.base import ReplayConfig, RolloutConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.errors import RLTrainingError
 from rl_training.runtime.auto_settings import limited_threads, resolve_compile
@@ -85,7 +85,7 @@ def run_findings(
         backend=backend,
         num_envs=config.num_envs,
         cores=machine.usable_cores,
-        on_policy=isinstance(config.algo_kwargs, OnPolicyConfig),
+        on_policy=isinstance(config.algo_kwargs, RolloutConfig),
         can_fork=machine.can_fork,
         compiled=compiled,
         should_compile=config.compile == "off" and resolve_compile(_automatic(config), config.device) == "on",

@@ -210,20 +210,25 @@ class AlgorithmConfig(StrictModel):
         return None if self.compilable else "has no step to compile"
 
 
-class OnPolicyConfig(AlgorithmConfig):
+class RolloutConfig(AlgorithmConfig):
     """The settings of algorithms that learn from fresh rollouts."""
 
     num_steps: NumSteps
-    gae_lambda: GaeLambda = 0.95
     learning_rate: LearningRate = constant(3e-4)
-    entropy_coef: NonNegativeSchedule = Field(
-        constant(0.0), description="Weight of the entropy bonus, which encourages exploration."
-    )
-    value_coef: float = Field(0.5, ge=0, description="Weight of the value loss.")
     max_grad_norm: MaxGradNorm = 0.5
     normalize_rewards: bool = Field(
         False, description="Divide rewards by the running standard deviation of the discounted return."
     )
+
+
+class OnPolicyConfig(RolloutConfig):
+    """The settings of those among them that have a policy and a value function."""
+
+    gae_lambda: GaeLambda = 0.95
+    entropy_coef: NonNegativeSchedule = Field(
+        constant(0.0), description="Weight of the entropy bonus, which encourages exploration."
+    )
+    value_coef: float = Field(0.5, ge=0, description="Weight of the value loss.")
     normalize_advantages: NormalizeAdvantages
 
 

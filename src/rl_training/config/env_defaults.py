@@ -38,7 +38,8 @@ def env_defaults(algo: str, kind: EnvKind) -> Settings:
     row = get_algorithm(algo)
     family = "on-policy" if row.loop == "on-policy" else "q-learning" if row.actions == DISCRETE else "actor-critic"
     layers = _OF_FAMILY[family]
-    return _merged(layers["every"], layers.get(kind.observations, {}), *_own(algo, kind))
+    own = _NETWORK_OF_ALGORITHM.get(algo, {})
+    return _merged(layers["every"], layers.get(kind.observations, {}), *_own(algo, kind), own)
 
 
 def image_options(shape: tuple[int, ...], env_kwargs: Mapping[str, Any], *, is_atari: bool) -> Settings:
@@ -120,6 +121,8 @@ _OF_FAMILY: dict[str, dict[str, Settings]] = {
         "small image": {"model": {"encoder": "mlp"}},
     },
 }
+# Layer norm is what PQN has instead of a target network.
+_NETWORK_OF_ALGORITHM: dict[str, Settings] = {"pqn": {"model": {**_RELU, "layer_norm": True}}}
 # `algo_kwargs` of each algorithm: also for a kind of actions, at the end.
 _ACTOR_CRITIC: Settings = {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3}
 _Q_LEARNING: dict[str, Settings] = {
@@ -155,8 +158,20 @@ _OF_ALGORITHM: dict[str, dict[str, Settings]] = {
         "discrete": _SURPRISES,
     },
     "recurrent_ppo": {"every": _ROLLOUTS, "discrete": _SURPRISES},
+    "pqn": {
+        "every": {**_ROLLOUTS, "num_steps": 32, "minibatch_size": 64, "update_epochs": 4, "learning_rate": 1e-3}
+        | {"q_lambda": 0.9, "exploration": _Q_LEARNING["every"]["exploration"]},
+        "image": {"learning_rate": 2.5e-4, "update_epochs": 2, "q_lambda": 0.65},
+    },
     "dqn": _Q_LEARNING,
     "c51": _Q_LEARNING,
+    "qr_dqn": {**_Q_LEARNING, "every": {**_Q_LEARNING["every"], "num_quantiles": 50}},
+    "iqn": {**_Q_LEARNING, "every": {**_Q_LEARNING["every"], "num_taus": 16, "num_target_taus": 16}},
+    # Its noise explores, instead of random actions.
+    "rainbow": {
+        kind: {name: value for name, value in settings.items() if name != "exploration"}
+        for kind, settings in _Q_LEARNING.items()
+    },
     "ddpg": {"every": _ACTOR_CRITIC},
     "d4pg": {"every": _ACTOR_CRITIC},
     "td3": {"every": _ACTOR_CRITIC},

@@ -10,10 +10,13 @@ if TYPE_CHECKING:
     from rl_training.models.mlp_c51 import MLPC51Network
     from rl_training.models.mlp_continuous import MLPDeterministicActorCritic, MLPSquashedGaussianActorCritic
     from rl_training.models.mlp_d4pg import MLPD4PGModel
+    from rl_training.models.mlp_iqn import MLPIQNNetwork
     from rl_training.models.mlp_mpo import MLPMPOModel
     from rl_training.models.mlp_naf import MLPNAFModel
     from rl_training.models.mlp_ppg import MLPPPGModel
     from rl_training.models.mlp_q import MLPQNetwork
+    from rl_training.models.mlp_quantiles import MLPQuantileNetwork
+    from rl_training.models.mlp_rainbow import MLPRainbowNetwork
     from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
 
 _HOMES = {
@@ -22,10 +25,13 @@ _HOMES = {
     "MLPC51Network": "mlp_c51",
     "MLPD4PGModel": "mlp_d4pg",
     "MLPDeterministicActorCritic": "mlp_continuous",
+    "MLPIQNNetwork": "mlp_iqn",
     "MLPMPOModel": "mlp_mpo",
     "MLPNAFModel": "mlp_naf",
     "MLPPPGModel": "mlp_ppg",
     "MLPQNetwork": "mlp_q",
+    "MLPQuantileNetwork": "mlp_quantiles",
+    "MLPRainbowNetwork": "mlp_rainbow",
     "MLPSquashedGaussianActorCritic": "mlp_continuous",
 }
 
@@ -35,10 +41,13 @@ __all__ = [
     "MLPC51Network",
     "MLPD4PGModel",
     "MLPDeterministicActorCritic",
+    "MLPIQNNetwork",
     "MLPMPOModel",
     "MLPNAFModel",
     "MLPPPGModel",
     "MLPQNetwork",
+    "MLPQuantileNetwork",
+    "MLPRainbowNetwork",
     "MLPSquashedGaussianActorCritic",
 ]
 

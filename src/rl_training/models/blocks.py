@@ -24,6 +24,10 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 
 
+class HiddenLayers(nn.Sequential):
+    """Layers of a network that others follow: the activation at their end is a hidden one, not an output."""
+
+
 def run(
     network: nn.Sequential, x: Tensor, *, batch_statistics: bool = False, masks: Sequence[Tensor] | None = None
 ) -> Tensor:

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from rl_training.algorithms.common.compile.compiled_step import can_compile
 from rl_training.algorithms.common.learner import resolve_device
-from rl_training.config.base import OnPolicyConfig, ReplayConfig
+from rl_training.config.base import ReplayConfig, RolloutConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import BackendName
 from rl_training.envs.spaces import Spaces
@@ -140,7 +140,7 @@ def planned_gradient_steps(config: TrainConfig) -> int:
     if isinstance(settings, ReplayConfig):
         rounds = (config.total_timesteps - settings.learning_starts) // settings.train_frequency
         return rounds * (settings.train_frequency if settings.gradient_steps == -1 else settings.gradient_steps)
-    if not isinstance(settings, OnPolicyConfig):
+    if not isinstance(settings, RolloutConfig):
         return 0
     rows = getattr(settings, "minibatch_size", settings.num_steps * config.num_envs)
     return config.total_timesteps * getattr(settings, "update_epochs", 1) // rows

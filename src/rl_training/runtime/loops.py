@@ -20,7 +20,7 @@ from gymnasium.vector import VectorEnv
 
 from rl_training.algorithms.common.learner import Learner, UpdateResult
 from rl_training.algorithms.common.streams import Streams
-from rl_training.config.base import OnPolicyConfig, ReplayConfig
+from rl_training.config.base import ReplayConfig, RolloutConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.goal_replay import Hindsight
 from rl_training.data.replay_factory import make_replay
@@ -164,7 +164,7 @@ class OnPolicyLoop(Loop):
         self, envs: VectorEnv | ActorCollector, spaces: Spaces, learner: Learner, config: TrainConfig, *parts: Any
     ):
         super().__init__(envs, spaces, learner, config, *parts)
-        assert isinstance(config.algo_kwargs, OnPolicyConfig)
+        assert isinstance(config.algo_kwargs, RolloutConfig)
         self.num_steps = config.algo_kwargs.num_steps
         kept = getattr(config.algo_kwargs, "policy_phases", 1)  # rollouts in memory at once
         rows = min(self.num_steps * envs.num_envs * kept, config.total_timesteps)

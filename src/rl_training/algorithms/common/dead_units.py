@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rl_training.models.blocks import HiddenLayers
+
 MOST_ROWS = 64  # enough to tell a dead unit from a rare one, and cheap
 SATURATED = 0.99  # a tanh unit beyond this passes on less than 2 % of a gradient
 
@@ -45,7 +47,7 @@ def some_rows(rows: Tensor) -> Tensor:
 def _hidden_activations(model: nn.Module) -> Iterator[nn.Module]:
     """The activations within a network. One at its end is an output, such as the action of a tanh actor."""
     for network in model.modules():
-        if isinstance(network, nn.Sequential):
-            for layer in list(network)[:-1]:
+        if isinstance(network, (nn.Sequential, nn.ModuleList)):
+            for layer in list(network)[: None if isinstance(network, HiddenLayers) else -1]:
                 if isinstance(layer, (nn.ReLU, nn.Tanh)):
                     yield layer

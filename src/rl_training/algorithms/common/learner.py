@@ -20,7 +20,7 @@ from rl_training.algorithms.common.optimizer import Optimizer, vectors_of
 from rl_training.algorithms.common.rewards import ReturnNormalizer
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
-from rl_training.config.base import AlgorithmConfig, OnPolicyConfig, Schedule
+from rl_training.config.base import AlgorithmConfig, RolloutConfig, Schedule
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
@@ -98,7 +98,7 @@ class Learner(ABC, Generic[Config]):
         self.clock = Clock()
         self.updates = 0
         self.reward_scale, self.reward_clip = self.config.reward_scale, self.config.reward_clip
-        normalizes = isinstance(self.config, OnPolicyConfig) and self.config.normalize_rewards
+        normalizes = isinstance(self.config, RolloutConfig) and self.config.normalize_rewards
         self.return_normalizer = ReturnNormalizer(self.config.gamma, self.num_envs) if normalizes else None
         self._scheduled_optimizers: list[tuple[Optimizer, Schedule]] = []
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from rl_training.algorithms.common.compile.compiled_step import Scalar
 from rl_training.algorithms.common.metrics import Metrics
@@ -16,27 +18,35 @@ from rl_training.data.rollout import Rollout
 from rl_training.models.distributions import Categorical
 from rl_training.models.policy import PolicyModel
 
+Batch = TypeVar("Batch", bound="RolloutBatch")
+
 
 @dataclass(slots=True)
-class PolicyBatch:
-    """The valid steps of a rollout, flattened to [B, ...]."""
+class RolloutBatch:
+    """The valid steps of a rollout, flattened to [B, ...]. Subclasses add further columns."""
 
     obs: Tensor
     actions: Tensor
+
+    def __len__(self) -> int:
+        return len(self.obs)
+
+    def select(self, indices: Tensor) -> Self:
+        return type(self)(*(getattr(self, f.name)[indices] for f in fields(self)))
+
+    def split(self, pieces: int) -> Iterator[Self]:
+        columns = [torch.tensor_split(getattr(self, f.name), pieces) for f in fields(self)]
+        return (type(self)(*row) for row in zip(*columns, strict=True))
+
+
+@dataclass(slots=True)
+class PolicyBatch(RolloutBatch):
+    """What an actor-critic learns from."""
+
     log_probs: Tensor  # of the policy that acted
     values: Tensor  # V(s) before the update
     advantages: Tensor
     returns: Tensor  # advantage + value: the critic's target
-
-    def __len__(self) -> int:
-        return len(self.advantages)
-
-    def select(self, indices: Tensor) -> PolicyBatch:
-        return PolicyBatch(*(getattr(self, f.name)[indices] for f in fields(self)))
-
-    def split(self, pieces: int) -> Iterator[PolicyBatch]:
-        columns = [torch.tensor_split(getattr(self, f.name), pieces) for f in fields(self)]
-        return (PolicyBatch(*row) for row in zip(*columns, strict=True))
 
 
 def policy_batch(rollout: Rollout, model: PolicyModel, *, gamma: float, gae_lambda: float) -> PolicyBatch:
@@ -120,7 +130,7 @@ def spread_metrics(batch: PolicyBatch, entropy: Tensor, model: PolicyModel) -> M
     return metrics
 
 
-def minibatches(batch: PolicyBatch, size: int, rng: np.random.Generator, epochs: int = 1) -> Iterator[PolicyBatch]:
+def minibatches(batch: Batch, size: int, rng: np.random.Generator, epochs: int = 1) -> Iterator[Batch]:
     """Minibatches of about `size` rows; every epoch has each row once, in another random order.
 
     The minibatches of an epoch are as equal as possible: a last one of a few rows would weigh as much as a full one,

@@ -32,6 +32,22 @@ def gae(
     return advantages
 
 
+def lambda_returns(
+    rewards: np.ndarray, next_values: np.ndarray, discounts: np.ndarray, ends: np.ndarray, trace_lambda: float
+) -> np.ndarray:
+    """Returns that mix all numbers of steps, with weights lambda^k: arrays as in `gae`.
+
+    R_t = r_t + d_t * [(1 - lambda) * V(s'_t) + lambda * R_{t+1}], or r_t + d_t * V(s'_t) at the end of an episode.
+
+    The last row of a rollout has no R_{t+1} and bootstraps, like an end.
+    """
+    returns: np.ndarray = rewards + discounts * next_values
+    trace = discounts * trace_lambda * ~ends
+    for t in range(len(returns) - 2, -1, -1):
+        returns[t] += trace[t] * (returns[t + 1] - next_values[t])
+    return returns
+
+
 def explained_variance(predictions: Tensor, targets: Tensor) -> Tensor:
     """1 - Var(target - prediction) / Var(target): 1 is perfect, 0 is no better than a constant, below 0 is worse."""
     return 1.0 - (targets - predictions).var(correction=0) / targets.var(correction=0)

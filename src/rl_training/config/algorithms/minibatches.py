@@ -1,4 +1,4 @@
-"""Settings that PPO, TRPO and PPG share: several passes over each rollout in shuffled minibatches."""
+"""Settings that PPO, TRPO, PPG and PQN share: several passes over each rollout in shuffled minibatches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from rl_training.config.base import OnPolicyConfig, UpdateEpochs
+from rl_training.config.base import OnPolicyConfig, RolloutConfig, UpdateEpochs
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MinibatchSize = Annotated[int, Field(ge=1, description="Transitions of a rollout per minibatch (one gradient step).")]
 
 
-class MinibatchConfig(OnPolicyConfig):
+class MinibatchRolloutConfig(RolloutConfig):
     minibatch_size: MinibatchSize = 64
     update_epochs: UpdateEpochs
 
@@ -27,3 +27,7 @@ class MinibatchConfig(OnPolicyConfig):
                 f"num_steps * num_envs = {self.num_steps} * {train.num_envs} = {rollout}",
                 key="algo_kwargs.minibatch_size",
             )
+
+
+class MinibatchConfig(MinibatchRolloutConfig, OnPolicyConfig):
+    """The same with a policy and a value function."""

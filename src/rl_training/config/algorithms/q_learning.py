@@ -1,8 +1,8 @@
-"""Settings that DQN and C51 share: epsilon-greedy Q-learning with a target network."""
+"""Settings of the family of DQN: epsilon-greedy Q-learning with a target network."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
@@ -17,6 +17,20 @@ from rl_training.config.base import (
     UnitSchedule,
     constant,
 )
+from rl_training.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_training.config.train_config import TrainConfig
+
+Exploration = Annotated[UnitSchedule, Field(description="Probability of a random action (epsilon).")]
+
+
+def refuse_blocks(train: TrainConfig) -> None:
+    """For networks whose layers cannot be residual blocks."""
+    if train.model.blocks != "mlp":
+        raise ConfigError(
+            f"model.blocks: {train.algo} has no {train.model.blocks} blocks; set model.blocks=mlp", key="model.blocks"
+        )
 
 
 class QLearningConfig(ReplayConfig):
@@ -26,9 +40,7 @@ class QLearningConfig(ReplayConfig):
     batch_size: BatchSize = 32
     train_frequency: TrainFrequency = 4
     max_grad_norm: MaxGradNorm = 10.0
-    exploration: UnitSchedule = Field(
-        Schedule(start=1.0, end=0.05), description="Probability of a random action (epsilon)."
-    )
+    exploration: Exploration = Schedule(start=1.0, end=0.05)
     target_update_every: int = Field(
         10_000, ge=1, description="Environment steps between full copies to the target network."
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from gymnasium.vector import VectorEnv
 
 from rl_training.algorithms.common.streams import Streams
-from rl_training.config.base import OnPolicyConfig
+from rl_training.config.base import RolloutConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.replay_memory import check_rollout_fits
 from rl_training.envs.env_types import EnvSource
@@ -64,7 +64,7 @@ def build_fleet_loop(
 
 def _check_memory(config: TrainConfig, spaces: Spaces) -> None:
     """ConfigError if the rollouts that exist at once do not fit into memory."""
-    if isinstance(config.algo_kwargs, OnPolicyConfig):
+    if isinstance(config.algo_kwargs, RolloutConfig):
         copies = COPIES_ASYNC if config.runtime.mode == "async" else COPIES
         rows = config.algo_kwargs.num_steps * config.num_envs * copies
         check_rollout_fits(rows * spaces.row_bytes, rows)
