@@ -204,13 +204,13 @@ def test_a_run_with_a_camera_resumes_exactly(algo: str, tmp_path: Path) -> None:
     assert_same_run(whole.run_dir, resume(half.run_dir, env=lit, show=False).run_dir)
 
 
-def test_a_number_beside_an_image_that_is_not_finite_is_found() -> None:
+def test_a_number_beside_an_image_that_is_not_finite_is_found(tmp_path: Path) -> None:
     class Broken(Lit):
         def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
             observation, *rest = super().step(action)
             return observation | {"sign": np.float32([np.nan])}, *rest  # type: ignore[return-value]
 
-    agent = managed("sac", "unused", Broken)
+    agent = managed("sac", tmp_path, Broken)
     with pytest.raises(NumericalError, match="env 0 returned an observation that is not finite"):
         agent.learn(40, show=False)
     observation = lit().reset(seed=0)[0] | {"sign": np.float32([np.inf])}

@@ -125,7 +125,7 @@ WARNINGS = {
     "float image": (
         "spaces",
         "an image (3, 4, 4) of float32 is flattened into a vector, without a CNN",
-        "make it the whole observation, with dtype uint8, or use env_kwargs.image",
+        "give it dtype uint8, or use env_kwargs.image",
     ),
     "unbounded actions": (
         "actions",
