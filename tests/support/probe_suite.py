@@ -350,7 +350,7 @@ SUBJECTS: dict[str, Subject] = {
     "pqn": Subject(
         FreshQReader(),
         {"num_steps": 16, "minibatch_size": 32, "update_epochs": 4, "exploration": 1.0, "q_lambda": 0.5}
-        | {"learning_rate": {"start": 3e-2, "end": 0.0}, "max_grad_norm": None},
+        | {"learning_rate": {"start": 3e-2, "end": 3e-3}, "max_grad_norm": None},
         steps=3500,
         model={"layer_norm": True, "activation": "relu"},
     ),
