@@ -28,7 +28,7 @@ REFERENCE = ["algorithms", "settings", "commands", "errors", "api"]
 FENCES = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\(\s*)([^)\s#]+)(#[^)\s]*)?(\s*\))")
 IMAGE_TAG = re.compile(r"<img\b[^>]*?\bsrc=\"([^\"]+)\"[^>]*?\balt=\"([^\"]+)\"[^>]*>")
-LAYOUT_TAGS = re.compile(r"</?(table|tr|td)>\s*", re.IGNORECASE)
+LAYOUT_TAGS = re.compile(r"</?(table|tr|td)\b[^>]*>\s*", re.IGNORECASE)
 BADGES = re.compile(r"^\[!\[.*\n", re.MULTILINE)
 
 

@@ -122,7 +122,7 @@ def same_settings(stored: Path | dict[str, Any], config: TrainConfig) -> bool:
 
 
 def _effective(config: TrainConfig) -> dict[str, Any]:
-    every = settings(config)
+    every = settings(config) | {"runtime": config.runtime.resolved(config.algo).model_dump(mode="json")}
     ignored = config.algo_kwargs.without_effect()
     return every | {"algo_kwargs": {key: value for key, value in every["algo_kwargs"].items() if key not in ignored}}
 
