@@ -29,6 +29,7 @@ LONGEST_TRAINED = 200  # vector steps in which the batched Pendulum and Mountain
 RESUMED = frozenset(
     [f"{algo}/acrobot" for algo in ("a2c", "appo", "impala", "ppg", "ppo", "recurrent_ppo", "trpo")]
     + [f"{algo}/mountaincar_continuous" for algo in ("d4pg", "ddpg", "mpo", "naf", "sac", "td3")]
+    + [f"{algo}/cartpole" for algo in ("iqn", "pqn", "qr_dqn", "rainbow")]
     + ["c51/mountaincar", "dqn/cartpole_rainbow_parts", "dqn/pong_atari"]
 )
 

@@ -11,17 +11,23 @@ from torch import nn
 
 from rl_training.algorithms.common.compile.compiled_step import CompiledStep
 from rl_training.config.algorithm_table import get_config_class
+from rl_training.errors import ConfigError
 from rl_training.models.blocks import SimbaBlock
 from rl_training.runtime.agent import Agent
 from rl_training.storage.checkpoints import load_checkpoint
 from tiny_runs import EVERY_ALGORITHM, train_tiny
 
 SIMBA: dict[str, Any] = {"hidden_sizes": (8, 8), "blocks": "simba", "activation": "relu", "initialization": "kaiming"}
+WITHOUT_BLOCKS = {"iqn", "rainbow"}  # whose layers are multiplied with fractions, or noisy
 
 
 @EVERY_ALGORITHM
 def test_every_algorithm_trains_with_residual_blocks_and_another_critic(algorithm: str, tmp_path: Path) -> None:
     settings = dict(SIMBA)
+    if algorithm in WITHOUT_BLOCKS:
+        with pytest.raises(ConfigError, match=f"model.blocks: {algorithm} has no simba blocks; set model.blocks=mlp"):
+            train_tiny(algorithm, tmp_path, **settings)
+        return
     if get_config_class(algorithm).separate_critic:
         settings["critic"] = {"blocks": "mlp", "layer_norm": True, "activation": "gelu"}
     result = train_tiny(algorithm, tmp_path, **settings)

@@ -102,7 +102,7 @@ def test_an_installed_sink_is_used_by_its_name(command: Command, tmp_path: Path)
     trained = command("train", "ppo/cartpole", *options)
     assert trained.returncode == 0, trained.stderr
     result = json.loads(trained.stdout)
-    step, score = (tmp_path / result["run_dir"] / "scores.txt").read_text().split()
+    step, score = (tmp_path / result["run_dir"] / "scores.txt").read_text().splitlines()[-1].split()
     assert step == "512" and float(score) == pytest.approx(result["eval"]["mean_return"], abs=1e-3) and score[-4] == "."
     found = command("inspect", result["run_dir"], "--json", plugin=False)
     assert found.returncode == 0, "a stored run can be read without the package of its sink"

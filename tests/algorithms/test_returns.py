@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
 
 import numpy as np
@@ -290,8 +291,8 @@ def test_minibatches_cover_every_row_once_and_keep_rows_together(size: int, piec
     assert max(lengths) - min(lengths) <= 1
     # Equal pieces of about the size: nearer to it than one piece more or less would be.
     assert len(pieces) == max(1, round(size / piece))
-    for i, name in enumerate(PolicyBatch.__slots__):
-        assert torch.equal(torch.cat([getattr(p, name) for p in pieces]), rows + 1000 * i)
+    for i, field in enumerate(dataclasses.fields(PolicyBatch)):
+        assert torch.equal(torch.cat([getattr(p, field.name) for p in pieces]), rows + 1000 * i)
 
 
 def test_minibatches_are_shuffled_anew_each_epoch() -> None:

@@ -71,7 +71,7 @@ def test_bad_env_is_one_line_and_exit_code_3(case: str, tmp_path: Path) -> None:
 
 def test_missing_extras_are_named(trained: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, _ = trained("ppo")
-    for module in ("ale_py", "imageio_ffmpeg", "torch.utils.tensorboard"):
+    for module in ("ale_py", "imageio_ffmpeg", "tensorboard", "torch.utils.tensorboard"):
         monkeypatch.setitem(sys.modules, module, None)
     config = write_config(tmp_path / "tiny.yaml", tiny_config("dqn"))
     train = ["train", config, "--output-dir", tmp_path / "runs", "--quiet", "--set"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rl_training.dashboard.thinning import thin
+from rl_training.dashboard.thin_curve import thin
 
 
 def curve(size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -115,7 +115,7 @@ def test_epsilon_follows_its_closed_form_in_env_steps(
 ) -> None:
     used: list[float] = []
 
-    def spy(greedy: Any, obs: np.ndarray, num_actions: int, epsilon: float, rng: np.random.Generator) -> np.ndarray:
+    def spy(greedy: Any, obs: np.ndarray, num_actions: int, epsilon: float, *others: Any) -> np.ndarray:
         used.append(epsilon)
         actions: np.ndarray = greedy(obs)
         assert num_actions == 2 and actions.shape == (num_envs,)

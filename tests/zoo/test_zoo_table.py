@@ -291,4 +291,7 @@ def test_committed_results_match_the_packaged_presets_and_their_pages(project_ro
         name = path.relative_to(reports / RESULTS_FOLDER).with_suffix("").as_posix()
         results = load_results(entries[name], reports / RESULTS_FOLDER)
         assert results, f"{name}: its preset has changed since"
+        if name not in scores:  # a row that is newer than its page
+            assert f"| `{name}` |" in (project_root / "docs" / "benchmarks.md").read_text(encoding="utf-8"), name
+            continue
         assert [each.score["mean_return"] for each in results.values() if each.score is not None] == scores[name]

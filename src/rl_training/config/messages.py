@@ -168,7 +168,7 @@ def _problem(
         return f"config: {printable(item['input'])} is not a mapping of settings"
     shown = printable(item["input"])
     if item["type"] in EXPLAINED:
-        return f"{key}: {shown} is not valid, {item['msg']}"
+        return f"{key}: {shown} is not valid, {item['msg']}{_memory_elsewhere(item['input'], algo)}"
     texts = {"missing": "missing", "number_too_large": f"{shown} is too large"}
     problem = texts.get(item["type"], f"{shown} is not valid")
     expected = f"expected {describe_field(field)}{_explained(field)}"

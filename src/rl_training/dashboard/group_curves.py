@@ -14,7 +14,7 @@ from rl_training.analysis.run_group import RunGroup, StoredRun, group_runs, newe
 from rl_training.dashboard.metric_names import HIDDEN, describe
 from rl_training.dashboard.run_shelf import RunShelf
 from rl_training.dashboard.run_stream import RunStream, plain
-from rl_training.dashboard.thinning import thin
+from rl_training.dashboard.thin_curve import thin
 from rl_training.errors import RLTrainingError
 from rl_training.text import clean_text, one_line
 

@@ -16,7 +16,7 @@ import numpy as np
 from rl_training.analysis.evaluations import OF_EVALUATIONS, Evaluation, add_evaluation, scores_of
 from rl_training.analysis.run_group import StoredRun, select_runs
 from rl_training.dashboard.run_stream import RunStream, plain
-from rl_training.dashboard.thinning import thin
+from rl_training.dashboard.thin_curve import thin
 from rl_training.diagnosis.findings_file import FINDINGS_FILE
 from rl_training.errors import CheckpointError
 from rl_training.storage.run_directory import RunSummary, is_run_directory, list_runs, summarize_run

@@ -15,7 +15,7 @@ import numpy as np
 
 from rl_training.analysis.curves import Curve, Numbers
 from rl_training.analysis.run_group import StoredRun
-from rl_training.dashboard.thinning import thin, thinned_places
+from rl_training.dashboard.thin_curve import thin, thinned_places
 from rl_training.diagnosis.rule_book import Diagnosis
 from rl_training.errors import RLTrainingError
 from rl_training.telemetry.metric_lines import METRICS_FILE, Line

@@ -21,7 +21,7 @@ from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError
 from rl_training.runtime.collector import RolloutDropped
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery, merged_rollout, merged_step
-from rl_training.runtime.fleet.fleet import Fleet
+from rl_training.runtime.fleet.fleet_protocol import Fleet
 from rl_training.runtime.fleet.tickets import Ledger, Ticket, UnknownTicket
 from rl_training.runtime.info_numbers import InfoNumbers
 from rl_training.runtime.steps import Episode, Step

@@ -15,7 +15,7 @@ from rl_training.envs.env_types import EnvSource
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
 from rl_training.runtime.fleet.actor_collector import ActorCollector
-from rl_training.runtime.fleet.fleet import Fleet
+from rl_training.runtime.fleet.fleet_protocol import Fleet
 from rl_training.runtime.fleet.inline import InlineFleet
 from rl_training.runtime.fleet.processes import ProcessFleet
 from rl_training.runtime.fleet.stale_loops import AsyncLoop, PipelinedLoop

@@ -13,7 +13,7 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import EnvSource
 from rl_training.runtime.fleet.actor import Actor
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery
-from rl_training.runtime.fleet.fleet import Greeting
+from rl_training.runtime.fleet.fleet_protocol import Greeting
 from rl_training.runtime.fleet.tickets import Ticket
 
 

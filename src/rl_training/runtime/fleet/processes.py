@@ -27,7 +27,7 @@ from rl_training.envs.forker import ForkerGone, how_it_ended
 from rl_training.errors import EnvError
 from rl_training.runtime.fleet.actor_process import work
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery
-from rl_training.runtime.fleet.fleet import Greeting
+from rl_training.runtime.fleet.fleet_protocol import Greeting
 from rl_training.runtime.fleet.shared_parcel import Layout, SharedParcel
 from rl_training.runtime.fleet.tickets import Ticket
 
