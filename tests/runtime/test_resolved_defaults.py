@@ -138,7 +138,7 @@ def test_a_function_that_returns_one_env_again_and_again_is_refused(tmp_path: Pa
     with pytest.raises(EnvError, match="env: its function returns the same object again; make a new"):
         rl_training.PPO(lambda: env, output_dir=str(tmp_path)).learn(64, show=False)
     assert not list(tmp_path.iterdir())
-    rl_training.PPO(lambda: env, output_dir=str(tmp_path), num_envs=1).learn(64, show=False)
+    rl_training.PPO(lambda: env, output_dir=str(tmp_path), num_envs=1, eval_max_steps=50).learn(64, show=False)
 
 
 def test_a_run_with_defaults_resumes_exactly(tmp_path: Path) -> None:
