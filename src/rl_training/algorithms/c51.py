@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.common import projections
-from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.replay_learner import QLearner
 from rl_training.algorithms.common.streams import Streams
@@ -72,12 +71,6 @@ class C51(QLearner[C51Config]):
         epsilon = 0.01 / settings.batch_size
         self.optimizer = self.add_optimizer(self.model, settings.learning_rate, epsilon=epsilon)
         self.target = TargetNetwork(self.model, copied=True)
-
-    def update(self, batch: Transitions) -> UpdateResult:
-        result = super().update(batch)
-        if self.config.tau is None:
-            self.target.copy_every(self.env_steps, self.config.target_update_every)
-        return result
 
     def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
         support, outcome = self.model.support, (batch.rewards, batch.discounts)

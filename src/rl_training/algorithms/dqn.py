@@ -77,8 +77,6 @@ class DQN(QLearner[DQNConfig]):
         result = super().update(batch)
         if self.config.tau is not None:
             self.target.follow(self.config.tau)
-        else:
-            self.target.copy_every(self.env_steps, self.config.target_update_every)
         return result
 
     def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:

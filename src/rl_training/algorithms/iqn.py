@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.munchausen import munchausen_reward, soft_expectation
 from rl_training.algorithms.common.quantiles import quantile_loss_summed, quantile_midpoints, quantiles_of
@@ -88,12 +87,6 @@ class IQN(QLearner[IQNConfig]):
         epsilon = 0.01 / settings.batch_size
         self.optimizer = self.add_optimizer(self.model, settings.learning_rate, epsilon=epsilon)
         self.target = TargetNetwork(self.model, copied=True)
-
-    def update(self, batch: Transitions) -> UpdateResult:
-        result = super().update(batch)
-        if self.config.tau is None:
-            self.target.copy_every(self.env_steps, self.config.target_update_every)
-        return result
 
     def step_inputs(self, batch: Transitions) -> tuple[Tensor, ...]:
         """Fractions of each row: those that are fitted, those of the target, and those that choose the next action."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.quantiles import quantile_loss_summed, quantile_midpoints, quantiles_of
 from rl_training.algorithms.common.replay_learner import QLearner
@@ -74,12 +73,6 @@ class QRDQN(QLearner[QRDQNConfig]):
         epsilon = 0.01 / settings.batch_size
         self.optimizer = self.add_optimizer(self.model, settings.learning_rate, epsilon=epsilon)
         self.target = TargetNetwork(self.model, copied=True)
-
-    def update(self, batch: Transitions) -> UpdateResult:
-        result = super().update(batch)
-        if self.config.tau is None:
-            self.target.copy_every(self.env_steps, self.config.target_update_every)
-        return result
 
     def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
         with torch.no_grad():

@@ -85,8 +85,6 @@ class Rainbow(QLearner[RainbowConfig]):
         result = super().update(batch)
         if self.config.noisy:
             del result.metrics["exploration"]  # it is no probability here
-        if self.config.tau is None:
-            self.target.copy_every(self.env_steps, self.config.target_update_every)
         return result
 
     def step_inputs(self, batch: Transitions) -> tuple[Tensor, ...]:

@@ -1,7 +1,7 @@
 """Learners that learn from replay, by family: what an algorithm adds is its networks, its losses and its step.
 
 ReplayLearner           one gradient step on one batch            NAF
-  QLearner              epsilon-greedy over discrete actions      DQN, C51
+  QLearner              epsilon-greedy over discrete actions      DQN, C51, QR-DQN, IQN, Rainbow
   ActorCriticLearner    an actor, critics, and their targets      SAC, MPO
     NoisyActorCritic    ... whose actor is deterministic          DDPG, TD3, D4PG
 """
@@ -84,7 +84,12 @@ class ReplayLearner(Learner[Config]):
 
 
 class QLearner(ReplayLearner[QConfig]):
-    """Takes the action of the highest value, or with probability `exploration` a random one."""
+    """Takes the action of the highest value, or with probability `exploration` a random one.
+
+    Without `tau`, its target network is replaced every `target_update_every` env steps.
+    """
+
+    target: TargetNetwork[Any]
 
     def act(
         self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
@@ -98,6 +103,8 @@ class QLearner(ReplayLearner[QConfig]):
 
     def update(self, batch: Transitions) -> UpdateResult:
         result = super().update(batch)
+        if self.config.tau is None:
+            self.target.copy_every(self.env_steps, self.config.target_update_every)
         result.metrics["exploration"] = self.scheduled_tensor(self.config.exploration)
         result.metrics["learning_rate"] = self.scheduled_tensor(self.config.learning_rate)
         return result
