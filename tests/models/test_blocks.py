@@ -157,7 +157,8 @@ def test_the_simba_network_is_the_one_of_the_figure() -> None:
 def test_layer_norm_stands_between_every_hidden_layer_and_its_activation() -> None:
     network = mlp(3, 2, model_config(hidden_sizes=(5, 4), layer_norm=True, activation="mish"))
     kinds = [nn.Linear, nn.LayerNorm, nn.Mish, nn.Linear, nn.LayerNorm, nn.Mish, nn.Linear]
-    assert [type(layer) for layer in network] == kinds
+    assert len(network) == len(kinds)
+    assert all(isinstance(layer, kind) for layer, kind in zip(network, kinds, strict=True))
 
 
 def test_actor_and_critic_have_their_own_networks() -> None:

@@ -94,6 +94,10 @@ class TrainConfig(StrictModel):
     compile: Literal["auto", "on", "off"] = Field(
         "auto", description="Compile the gradient step for speed, at the cost of some seconds; auto if it pays off."
     )
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "float32",
+        description="Products of convolutions and wide layers in an update; auto is bfloat16 if it is faster here.",
+    )
     output_dir: str = Field("runs", min_length=1, description="Directory that contains the run directories.")
     # A name with a leading dot or dash could be a hidden directory, the parent directory or a command-line option.
     run_name: str | None = Field(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.errors import ConfigError
+from rl_training.models.precision import HiddenLinear
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
@@ -133,7 +134,7 @@ class SimbaBlock(nn.Module):
     def __init__(self, size: int, activation: str):
         super().__init__()
         self.branch = nn.Sequential(
-            nn.LayerNorm(size), nn.Linear(size, 4 * size), ACTIVATIONS[activation](), nn.Linear(4 * size, size)
+            nn.LayerNorm(size), HiddenLinear(size, 4 * size), ACTIVATIONS[activation](), HiddenLinear(4 * size, size)
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from rl_training.models.encoders import Encoder, VectorEncoder
 from rl_training.models.initialization import initialize_layer
 from rl_training.models.normalizer import ObservationNormalizer
 from rl_training.models.numpy_layers import NumpyForward, array_of, numpy_activation, numpy_layer
+from rl_training.models.precision import HiddenLinear
 
 
 def mlp(
@@ -30,7 +31,7 @@ def mlp(
 def _plain_layers(input_size: int, config: ModelConfig) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for fan_in, fan_out in pairwise((input_size, *config.hidden_sizes)):
-        linear = nn.Linear(fan_in, fan_out)
+        linear = HiddenLinear(fan_in, fan_out) if layers else nn.Linear(fan_in, fan_out)
         initialize_layer(linear, config.initialization)
         norm = [nn.LayerNorm(fan_out)] if config.layer_norm else []
         layers += [linear, *norm, ACTIVATIONS[config.activation]()]
@@ -136,7 +137,7 @@ def acting_forward(
 def _torch_forward(
     network: nn.Sequential, encoder: Encoder | None, beside: nn.Sequential | None, device: torch.device
 ) -> NumpyForward:
-    @torch.no_grad()
+    @torch.inference_mode()
     def forward(x: np.ndarray) -> np.ndarray:
         rows = torch.from_numpy(x).to(device)
         features = rows if encoder is None else encoder(rows)

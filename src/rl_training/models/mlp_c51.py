@@ -53,7 +53,7 @@ class MLPC51Network(DuelingModel):
         """
         if not isinstance(self.encoder, VectorEncoder):
             # One pass through the encoder, which takes most of the time, serves both streams.
-            with torch.no_grad():
+            with torch.inference_mode():
                 return self.q_values(torch.from_numpy(obs).to(self.support.device)).cpu().numpy()
         inputs = self._normalized_numpy(obs)
         if self._acting is None:

@@ -96,5 +96,5 @@ class MLPIQNNetwork(NormalizingModel):
         return ActingForward(forward)
 
     def _torch_q_values(self, obs: np.ndarray) -> np.ndarray:
-        with torch.no_grad():
+        with torch.inference_mode():
             return self.q_values(torch.from_numpy(obs).to(self.acting_taus.device)).cpu().numpy()

@@ -75,7 +75,7 @@ class MLPRainbowNetwork(NormalizingModel):
 
     def _torch_q_values(self, obs: np.ndarray, noise: np.ndarray | None) -> np.ndarray:
         device = self.support.device
-        with torch.no_grad():
+        with torch.inference_mode():
             rows = torch.from_numpy(obs).to(device)
             return self.q_values(rows, None if noise is None else torch.from_numpy(noise).to(device)).cpu().numpy()
 

@@ -50,7 +50,7 @@ class PolicyModel(NormalizingModel):
     def value_numpy(self, obs: np.ndarray) -> np.ndarray:
         """`value` for a rollout: NumPy in and out, no autograd."""
         device = next(self.parameters()).device
-        with torch.no_grad():
+        with torch.inference_mode():
             return self.value(torch.from_numpy(obs).to(device)).cpu().numpy()
 
     def evaluate_actions(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""The settings that may say `auto`: device, CPU threads, compilation, vector backend and checkpoint interval.
+"""The settings that may say `auto`: device, threads, compilation, precision, vector backend, checkpoint interval.
 
 `resolve_auto` replaces them with the values for this machine. A run stores those values, and a resumed run reuses them.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -20,6 +21,7 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import BackendName
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
+from rl_training.models.precision import NARROWEST, bfloat16_pays
 
 WIDE_LAYER = 256
 WIDE_BATCH = 256
@@ -50,6 +52,7 @@ def resolve_auto(
         "device": device,
         "threads": resolve_threads(config, shape),
         "compile": resolve_compile(config, device),
+        "precision": resolve_precision(config, shape, device),
         "checkpoint_every": resolve_checkpoint_every(config, shape, num_envs or config.num_envs),
     }
     if config.stops_by_evaluation and not config.eval_every:
@@ -119,6 +122,19 @@ def resolve_compile(config: TrainConfig, device: str) -> Literal["on", "off"]:
         return "on"
     pays = reason is None and device == "cpu" and planned_gradient_steps(config) >= PAYS_FROM_STEPS
     return "on" if config.compile == "auto" and pays and can_compile() else "off"
+
+
+def resolve_precision(
+    config: TrainConfig, observation_shape: tuple[int, ...], device: str
+) -> Literal["float32", "bfloat16"]:
+    """`auto` is bfloat16 on a CPU that is faster with it, if the networks have layers that it is for."""
+    if config.precision != "auto":
+        return config.precision
+    model = config.model
+    sizes = [*pairwise(model.hidden_sizes), *pairwise(model.for_critic().hidden_sizes)]
+    wide = any(min(pair) >= NARROWEST for pair in sizes)
+    images = len(observation_shape) >= 3 and model.encoder != "mlp" and not model.has_own_encoder
+    return "bfloat16" if device == "cpu" and (wide or images) and bfloat16_pays() else "float32"
 
 
 def compile_setting_on_resume(config: TrainConfig) -> TrainConfig:

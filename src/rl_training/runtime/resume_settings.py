@@ -12,7 +12,7 @@ from rl_training.program import call
 from rl_training.runtime.auto_settings import compile_setting_on_resume
 
 # How and where a run is computed. With another value it continues well, but not bit for bit.
-CHANGES_NUMBERS = ("compile", "threads", "device", "vector_backend", "checkpoint_every")
+CHANGES_NUMBERS = ("compile", "precision", "threads", "device", "vector_backend", "checkpoint_every")
 # What a run reports and keeps.
 REPORTS = (
     "total_timesteps",

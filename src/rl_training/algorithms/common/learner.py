@@ -26,6 +26,7 @@ from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
 from rl_training.models.encoders import check_same_encoder
 from rl_training.models.parameter_limit import networks_within_memory
+from rl_training.models.precision import use_low_precision
 
 Config = TypeVar("Config", bound=AlgorithmConfig, default=Any)
 Network = TypeVar("Network", bound=nn.Module)
@@ -94,6 +95,7 @@ class Learner(ABC, Generic[Config]):
         self.note: Callable[[str], None] = lambda text: None  # a run shows such lines above its progress
         self.compiles = config.compile == "on" and self.config.why_not_compilable() is None
         self.device = resolve_device(config.device)
+        self.low_precision = config.precision == "bfloat16"
         self.streams = streams
         self.clock = Clock()
         self.updates = 0
@@ -164,7 +166,10 @@ class Learner(ABC, Generic[Config]):
         """
         with torch.random.fork_rng(devices=[]), networks_within_memory():
             torch.manual_seed(self.streams.seed_for("init"))
-            return make().to(self.device)
+            network = make().to(self.device)
+        if self.low_precision:
+            use_low_precision(network)
+        return network
 
     def add_optimizer(
         self, trained: nn.Module | Iterable[nn.Parameter], learning_rate: Schedule, **settings: Any

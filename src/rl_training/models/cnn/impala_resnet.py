@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.models.cnn.image_input import check_image_shape, initialize, scaled_pixels
+from rl_training.models.precision import ImageNetwork
 
 
 class ResidualBlock(nn.Module):
@@ -27,7 +28,7 @@ class ResidualBlock(nn.Module):
         return features
 
 
-class ImpalaResNet(nn.Module):
+class ImpalaResNet(ImageNetwork):
     """Stages of a convolution, pooling to half the side and two residual blocks; then one hidden layer."""
 
     def __init__(
@@ -60,6 +61,6 @@ class ImpalaResNet(nn.Module):
                 with torch.no_grad():
                     block.second.weight.mul_(0.1)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def features(self, images: Tensor) -> Tensor:
         features: Tensor = self.hidden(self.stages(scaled_pixels(images, self.input_shape)))
         return features

@@ -7,9 +7,10 @@ from torch import Tensor, nn
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.models.cnn.image_input import check_image_shape, initialize, scaled_pixels
+from rl_training.models.precision import ImageNetwork
 
 
-class NatureCNN(nn.Module):
+class NatureCNN(ImageNetwork):
     """Three convolutions and one hidden layer, each followed by ReLU: [B, C, H, W] uint8 to [B, output_size]."""
 
     def __init__(
@@ -32,6 +33,6 @@ class NatureCNN(nn.Module):
         self.hidden = nn.Sequential(nn.Linear(flat_size, output_size), nn.ReLU())
         initialize(self, config)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def features(self, images: Tensor) -> Tensor:
         features: Tensor = self.hidden(self.convolutions(scaled_pixels(images, self.input_shape)))
         return features

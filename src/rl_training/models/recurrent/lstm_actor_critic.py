@@ -154,7 +154,7 @@ class LSTMActorCritic(PolicyModel):
             self._acting_steps = _Acting(self)
         acting = self._acting_steps
         if acting.steps is None:
-            with torch.no_grad():
+            with torch.inference_mode():
                 features = self._input(torch.from_numpy(obs).to(acting.device))
                 results = self._step(features, torch.from_numpy(before).to(acting.device))
                 actor_features, critic_features, after = (result.cpu().numpy() for result in results)
@@ -170,7 +170,7 @@ class LSTMActorCritic(PolicyModel):
 
     def _features_numpy(self, obs: np.ndarray) -> np.ndarray:
         if not isinstance(self.encoder, VectorEncoder):
-            with torch.no_grad():
+            with torch.inference_mode():
                 return self._input(torch.from_numpy(obs)).numpy()
         return self._normalized_numpy(obs)
 
