@@ -255,6 +255,13 @@ CASES: dict[str, Case] = {
         settings={**REPLAY, **PRIORITIES, "tau": 0.1, "train_frequency": 3},
         options=NATIVE,
     ),
+    "sac, bfloat16": Case(
+        "sac",
+        "Pendulum-v1",
+        model={"hidden_sizes": (128, 128)},
+        settings=REPLAY,
+        options={"precision": "bfloat16", "env_kwargs": {"max_episode_steps": 15}},
+    ),
     "dqn, munchausen": Case("dqn", num_envs=2, settings={**REPLAY, "munchausen": True, "target_update_every": 30}),
     "qr_dqn, a buffer that overflows": Case(
         "qr_dqn",

@@ -19,6 +19,10 @@ NARROWEST = 128
 # A processor must be this much faster with bfloat16 before `auto` takes it.
 LEAST_GAIN = 1.2
 _TRIAL_SIZE, _TRIAL_SECONDS = 256, 0.05
+EMULATED = (
+    "precision: this processor has no bfloat16 instructions and emulates them, about ten times slower; start runs with "
+    "precision=float32, or resume this one with --set precision=float32, which is not bit for bit"
+)
 
 
 class HiddenLinear(nn.Linear):

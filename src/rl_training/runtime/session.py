@@ -21,6 +21,7 @@ from rl_training.diagnosis.run_finding import Finding
 from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.models.own_encoder import price_of
+from rl_training.models.precision import EMULATED, has_bfloat16
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.callback_entry import answers_false
@@ -331,6 +332,8 @@ def run_session(
         stack.enter_context(display)
         if price := price_of(loop.learner.model, agent.spaces, loop.collector.num_envs):
             display.note(price)
+        if loop.learner.low_precision and loop.learner.device.type == "cpu" and not has_bfloat16():
+            display.note(EMULATED)
         findings = FindingsSink(run.path, config, lambda finding: _tell(finding, display, recorder))
         recorder = Recorder(
             run.path,
