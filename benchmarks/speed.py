@@ -4,6 +4,7 @@
     python benchmarks/speed.py breakdown        time per part of our training loop
     python benchmarks/speed.py growth           scaling with the number of envs and the network width
     python benchmarks/speed.py kernels          cost of a gradient step on images, per layer
+    python benchmarks/speed.py bfloat16         processor time of updates in float32 and bfloat16
     python benchmarks/speed.py cold             seconds to the help text and to the first update
     python benchmarks/speed.py warm-up          start-up seconds that the comparison excludes
     python benchmarks/speed.py short-runs       `compile: auto` and `off` from start to end
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from bfloat16 import bfloat16
 from checkpoint_cost import saving
 from kernels import kernels
 from parts import breakdown, growth
@@ -146,6 +148,7 @@ MODES: dict[str, Callable[[list[str], float], list[str]]] = {
     "breakdown": breakdown,
     "growth": growth,
     "kernels": kernels,
+    "bfloat16": bfloat16,
     "cold": cold_start,
     "warm-up": warm_up,
     "short-runs": short_runs,
