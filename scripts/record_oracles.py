@@ -448,6 +448,13 @@ def masked_categorical() -> Iterable[Case]:
         yield case(source, inputs, outputs)
 
 
+def state_noise() -> Iterable[Case]:
+    import state_noise_oracle
+
+    for source, inputs, outputs in state_noise_oracle.cases():
+        yield case(source, inputs, outputs)
+
+
 ORACLES: dict[str, Callable[[], Iterable[Case]]] = {
     "gae": gae,
     "vtrace": vtrace,
@@ -474,6 +481,7 @@ ORACLES: dict[str, Callable[[], Iterable[Case]]] = {
     "noisy_layers": value_based("noisy_layers"),
     "interquartile_mean": interquartile_mean,
     "masked_categorical": masked_categorical,
+    "state_noise": state_noise,
 }
 PACKAGES = ("numpy", "torch", "jax", "rlax", "distrax", "stable-baselines3", "sb3-contrib", "torchrl", "cpprb")
 PACKAGES += ("scipy", "rliable")

@@ -66,11 +66,11 @@ def test_a_name_of_another_library_gets_ours(algo: str, name: str, ours: str) ->
     ("algo", "name", "words"),
     [
         ("ppo", "frame_stack", "env_kwargs.atari.stack"),
-        ("ppo", "use_sde", "state-dependent exploration is not available"),
+        ("td3", "use_sde", "have state_dependent_noise"),
         ("ppo", "verbose", "--quiet"),
         ("ppo", "progress_bar", "on by default"),
         ("ppo", "monitor_wrapper", "not needed"),
-        ("sac", "use_sde_at_warmup", "state-dependent exploration is not available"),
+        ("sac", "use_sde_at_warmup", "learning_starts=0"),
         ("ppo", "policy", "model.encoder"),
         ("sac", "action_noise", "ddpg, td3, d4pg and naf have exploration_noise"),
         ("dqn", "optimize_memory_usage", "stores each image once"),

@@ -28,6 +28,7 @@ from rl_training.models.mlp_quantiles import MLPQuantileNetwork
 from rl_training.models.mlp_rainbow import MLPRainbowNetwork
 from rl_training.models.policy import PolicyModel
 from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
+from rl_training.models.state_noise import StateNoiseHead
 
 OBS = np.random.default_rng(0).normal(2.0, 3.0, (40, 3)).astype(np.float32)
 ROWS = torch.from_numpy(OBS)
@@ -83,8 +84,11 @@ MODELS: dict[str, Build] = {
     "simba_squashed_gaussian": lambda config: MLPSquashedGaussianActorCritic(
         BOX, config.model_copy(update={"blocks": "simba", "activation": "elu"})
     ),
+    "state_noise_actor_critic": lambda config: MLPActorCritic(BOX, config, state_noise=-1.0),
+    "state_noise_squashed_gaussian": lambda config: MLPSquashedGaussianActorCritic(BOX, config, state_noise=-1.0),
     "images_actor_critic": lambda config: MLPActorCritic(PIXELS, config),
     "images_actor_critic_separate": lambda config: MLPActorCritic(PIXELS, config, share_encoder=False),
+    "images_state_noise_actor_critic": lambda config: MLPActorCritic(BOX_PIXELS, config, state_noise=-1.0),
     "images_ppg": lambda config: MLPPPGModel(PIXELS, config),
     "images_squashed_gaussian": lambda config: MLPSquashedGaussianActorCritic(BOX_PIXELS, config),
     "images_deterministic": lambda config: MLPDeterministicActorCritic(BOX_PIXELS, config, num_critics=1),
@@ -162,6 +166,8 @@ def assert_close(found: Any, expected: Any) -> None:
 
 def _assert_policy(model: PolicyModel, obs: np.ndarray, expected: np.ndarray) -> None:
     assert_close(model.act(obs)[0], model.distribution.mode(expected))
+    if isinstance(model, MLPActorCritic) and isinstance(model.actor[-1], StateNoiseHead):
+        _assert_explores(model, model.actor, obs, expected)
     actions, extras = model.act(obs, np.random.default_rng(1))
     expected_actions, expected_log_probs = model.distribution.sample(expected, np.random.default_rng(1))
     assert_close(actions, expected_actions)
@@ -199,9 +205,26 @@ def _assert_continuous(model: Any, obs: np.ndarray, expected: np.ndarray) -> Non
         np.testing.assert_allclose(found, np.clip(mean + np.exp(log_std) * noise, -1.0, 1.0), atol=1e-4)
         return
     assert_close(model.act(obs), np.tanh(mean))
+    if isinstance(model.policy_network[-1], StateNoiseHead):
+        _assert_explores(model, model.policy_network, obs, expected)
     assert_close(found, np.tanh(mean + np.exp(log_std) * noise))
     with torch.no_grad():
         assert_close(found, model.sample(torch.from_numpy(obs), torch.from_numpy(noise))[0])
+
+
+def _assert_explores(model: Any, network: Any, obs: np.ndarray, expected: np.ndarray) -> None:
+    """Noise of a given matrix, and its log-probability, equal the torch form of both."""
+    matrices = np.random.default_rng(3).standard_normal((len(obs), *model.noise_shape), dtype=np.float32)
+    found, extras = model.explore(obs, matrices)
+    mean, log_std = (torch.from_numpy(part) for part in np.split(expected, 2, 1))
+    with torch.no_grad():
+        features = network[:-1](model._input(torch.from_numpy(obs)))
+        noise = torch.einsum("bf,bfa->ba", features, torch.from_numpy(matrices) * network[-1].log_std.exp())
+    if isinstance(model, MLPActorCritic):
+        assert_close(found, mean + noise)
+        assert_close(extras["log_probs"], torch.distributions.Normal(mean, log_std.exp()).log_prob(mean + noise).sum(1))
+    else:
+        assert_close(found, torch.tanh(mean + noise))
 
 
 def learn_a_little(model: Any, optimizer: Optimizer) -> None:

@@ -310,6 +310,20 @@ CASES: dict[str, Case] = {
         model={"activation": "elu", "layer_norm": True, "critic": {"blocks": "simba", "layer_norm": False}},
         settings={**REPLAY, "weight_decay": 0.01},
     ),
+    "sac, state-dependent noise": Case(
+        "sac",
+        "Pendulum-v1",
+        steps=100,
+        num_envs=2,
+        settings={**REPLAY, "state_dependent_noise": True, "noise_interval": 7},
+    ),
+    "ppo, state-dependent noise": Case(
+        "ppo",
+        "Pendulum-v1",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={**ROLLOUT, "state_dependent_noise": True, "noise_interval": 7},
+    ),
     "ppo, atari, whitened": Case(
         "ppo",
         "ALE/Breakout-v5",

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rl_training.algorithms.common.compile.compiled_step import Scalar
 from rl_training.algorithms.common.dead_units import some_rows
-from rl_training.algorithms.common.learner import Learner, UpdateResult
+from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.on_policy import (
     PolicyBatch,
@@ -26,6 +26,7 @@ from rl_training.algorithms.common.on_policy import (
     rollout_metrics,
 )
 from rl_training.algorithms.common.optimizer import chosen_optimizer
+from rl_training.algorithms.common.state_noise import StateNoiseLearner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.algorithms.a2c import A2CConfig
 from rl_training.config.train_config import TrainConfig
@@ -47,12 +48,13 @@ def a2c_loss(
     return actor_critic_loss(policy_loss, value_loss, entropy, value_coef=config.value_coef, entropy_coef=entropy_coef)
 
 
-class A2C(Learner[A2CConfig]):
+class A2C(StateNoiseLearner[A2CConfig]):
     """One gradient step on each rollout."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
-        self.model: MLPActorCritic = self.build(lambda: MLPActorCritic(spaces, config.model))
+        noise = self.config.initial_noise
+        self.model: MLPActorCritic = self.build(lambda: MLPActorCritic(spaces, config.model, state_noise=noise))
         self.optimizer = self.add_optimizer(self.model, self.config.learning_rate, **chosen_optimizer(self.config))
         self.gradient_step = self.compiled(self._gradient_step, rows=self.config.num_steps * self.num_envs)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rl_training.algorithms.common.compile.compiled_step import Scalar
 from rl_training.algorithms.common.dead_units import some_rows
-from rl_training.algorithms.common.learner import Learner, UpdateResult
+from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
 from rl_training.algorithms.common.on_policy import (
     PolicyBatch,
@@ -26,6 +26,7 @@ from rl_training.algorithms.common.on_policy import (
     policy_batch,
     rollout_metrics,
 )
+from rl_training.algorithms.common.state_noise import StateNoiseLearner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.algorithms.ppo import PPOConfig
 from rl_training.config.train_config import TrainConfig
@@ -86,14 +87,15 @@ def ppo_loss(
     return loss, metrics | ratio_metrics(log_probs, batch.log_probs, clip_range)
 
 
-class PPO(Learner[PPOConfig]):
+class PPO(StateNoiseLearner[PPOConfig]):
     """Several epochs of gradient steps on minibatches of each rollout."""
 
     probe_every = 10
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
-        self.model: MLPActorCritic = self.build(lambda: MLPActorCritic(spaces, config.model))
+        noise = self.config.initial_noise
+        self.model: MLPActorCritic = self.build(lambda: MLPActorCritic(spaces, config.model, state_noise=noise))
         self.optimizer = self.add_optimizer(self.model, self.config.learning_rate, epsilon=self.config.adam_epsilon)
         self.gradient_step = self.compiled(self._gradient_step, rows=self.config.minibatch_size)
 

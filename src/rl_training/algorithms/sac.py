@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from rl_training.algorithms.common.critics import critic_loss, td_errors
 from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.replay_learner import ActorCriticLearner
+from rl_training.algorithms.common.state_noise import StateNoiseLearner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.algorithms.sac import SACConfig
 from rl_training.config.train_config import TrainConfig
@@ -66,7 +67,7 @@ class Temperature(nn.Module):
         return self.log.detach().exp()
 
 
-class SAC(ActorCriticLearner[SACConfig, MLPSquashedGaussianActorCritic]):
+class SAC(StateNoiseLearner[SACConfig], ActorCriticLearner[SACConfig, MLPSquashedGaussianActorCritic]):
     """Maximum-entropy actor-critic: the actor earns a bonus for entropy, at a temperature that adapts."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
@@ -110,4 +111,4 @@ class SAC(ActorCriticLearner[SACConfig, MLPSquashedGaussianActorCritic]):
         return self.normal_noise("policy_noise", shape), self.normal_noise("policy_noise", shape)
 
     def make_model(self) -> MLPSquashedGaussianActorCritic:
-        return MLPSquashedGaussianActorCritic(self.spaces, self.model_config)
+        return MLPSquashedGaussianActorCritic(self.spaces, self.model_config, state_noise=self.config.initial_noise)

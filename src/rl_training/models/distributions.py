@@ -122,6 +122,12 @@ class DiagonalGaussian:
         log_probs = (-0.5 * noise**2 - log_std - np.float32(LOG_SQRT_2PI)).sum(1)
         return mean + np.exp(log_std) * noise, log_probs
 
+    def shifted(self, parameters: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """mean + noise [B, A] and its log-probability, for noise that was drawn elsewhere."""
+        mean, log_std = parameters[:, : self.size], parameters[:, self.size :]
+        scaled = noise * np.exp(-log_std)
+        return mean + noise, (-0.5 * scaled**2 - log_std - np.float32(LOG_SQRT_2PI)).sum(1)
+
     def mode(self, parameters: np.ndarray) -> np.ndarray:
         return parameters[:, : self.size].copy()
 

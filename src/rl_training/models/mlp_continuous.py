@@ -12,6 +12,7 @@ from rl_training.models.distributions import squashed_gaussian
 from rl_training.models.encoders import build_encoder
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
 from rl_training.models.normalizer import NormalizingModel, make_normalizer
+from rl_training.models.state_noise import noise_head, with_state_noise
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 
@@ -77,10 +78,17 @@ class MLPDeterministicActorCritic(ContinuousActorCritic):
 
 
 class MLPSquashedGaussianActorCritic(ContinuousActorCritic):
-    """A tanh-squashed Gaussian actor with a state-dependent standard deviation, and two critics (SAC)."""
+    """A tanh-squashed Gaussian actor with a state-dependent standard deviation, and two critics (SAC).
 
-    def __init__(self, spaces: Spaces, config: ModelConfig, *, num_critics: int = 2):
-        super().__init__(spaces, config, num_critics=num_critics, actor_outputs=2 * spaces.action_dim, tanh_actor=False)
+    With `state_noise`, the initial log-std of a noise matrix, that deviation is the one of gSDE.
+    """
+
+    def __init__(self, spaces: Spaces, config: ModelConfig, *, num_critics: int = 2, state_noise: float | None = None):
+        outputs = spaces.action_dim if state_noise is not None else 2 * spaces.action_dim
+        super().__init__(spaces, config, num_critics=num_critics, actor_outputs=outputs, tanh_actor=False)
+        if state_noise is not None:
+            self.policy_network = with_state_noise(self.policy_network, state_noise, learn_features=True)
+        self._latent: ActingForward | None = None
 
     def actor(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-std of the Gaussian before tanh, each [B, A]."""
@@ -101,3 +109,18 @@ class MLPSquashedGaussianActorCritic(ContinuousActorCritic):
             chosen = chosen + np.exp(log_std) * rng.standard_normal(chosen.shape, dtype=np.float32)
         actions: np.ndarray = np.tanh(chosen)
         return actions
+
+    @property
+    def noise_shape(self) -> tuple[int, int]:
+        """Features and actions: the shape of the noise matrix of one env."""
+        features, actions = noise_head(self.policy_network).log_std.shape
+        return features, actions
+
+    def explore(self, obs: np.ndarray, matrices: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Actions with state-dependent noise, for one matrix [F, A] of standard normal numbers per row."""
+        head = noise_head(self.policy_network)
+        if self._latent is None:
+            self._latent = acting_forward(self.policy_network[:-1], self.encoder, self.normalizer)
+        features = self._latent(obs)
+        mean = head.numpy(features)[:, : self.action_dim]
+        return np.tanh(mean + head.noise_numpy(features, matrices)), {}

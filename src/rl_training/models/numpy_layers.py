@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rl_training.models.blocks import AvgL1Norm, BatchNorm, Dropout, SimbaBlock
+from rl_training.models.state_noise import StateNoiseHead
 
 NumpyForward = Callable[[np.ndarray], np.ndarray]
 # (input, array to write to, which may be the input) -> that array. A NumpyForward leaves its input as it is.
@@ -35,6 +36,8 @@ def numpy_layer(layer: nn.Module, forward_of: Callable[[nn.Sequential], NumpyFor
         return lambda x: np.asarray(x / np.maximum(np.abs(x).mean(-1, keepdims=True), least))
     if isinstance(layer, Dropout):
         return lambda x: x
+    if isinstance(layer, StateNoiseHead):
+        return layer.numpy
     if isinstance(layer, SimbaBlock):
         branch = forward_of(layer.branch)
         return lambda x: np.asarray(x + branch(x))

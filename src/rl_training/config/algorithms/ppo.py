@@ -5,10 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from rl_training.config.algorithms.minibatches import MinibatchConfig
+from rl_training.config.algorithms.state_noise import StateNoiseConfig
 from rl_training.config.base import AdamEpsilon, ClipRange, NormalizeAdvantages, NumSteps, UpdateEpochs, constant
 
 
-class PPOConfig(MinibatchConfig):
+class PPOConfig(StateNoiseConfig, MinibatchConfig):
     num_steps: NumSteps = 2048
     normalize_advantages: NormalizeAdvantages = True
     update_epochs: UpdateEpochs = 10

@@ -7,10 +7,11 @@ from typing import Literal
 from pydantic import Field
 
 from rl_training.config.algorithms.actor_critic import ActorCriticConfig, InitialTemperature
+from rl_training.config.algorithms.state_noise import StateNoiseConfig
 from rl_training.config.base import NonNegativeSchedule, PositiveNumber, Tau, constant
 
 
-class SACConfig(ActorCriticConfig):
+class SACConfig(StateNoiseConfig, ActorCriticConfig):
     temperature_learning_rate: NonNegativeSchedule = Field(
         constant(3e-4), description="Learning rate of the temperature, if it is learned."
     )

@@ -1,0 +1,31 @@
+"""Settings of state-dependent exploration (gSDE), which PPO, A2C and SAC share."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from rl_training.config.base import AlgorithmConfig, PositiveInteger
+
+
+class StateNoiseConfig(AlgorithmConfig):
+    """A mixin: list it first among the bases. Its fields follow those of the other bases."""
+
+    state_dependent_noise: bool = Field(
+        False, description="Explore Box actions by noise that is a lasting function of the state (gSDE)."
+    )
+    noise_interval: PositiveInteger | None = Field(
+        None, description="Steps of an environment until its noise is drawn anew; null draws it once per episode."
+    )
+    noise_log_std: float = Field(
+        -2.0, ge=-20, le=2, description="Initial logarithm of the deviation of each entry of the noise matrix."
+    )
+
+    @property
+    def initial_noise(self) -> float | None:
+        """What a model needs to know: the initial log-std of its noise matrix, or None if it has none."""
+        return self.noise_log_std if self.state_dependent_noise else None
+
+    def without_effect(self) -> frozenset[str]:
+        if self.state_dependent_noise:
+            return super().without_effect()
+        return super().without_effect() | {"noise_interval", "noise_log_std"}
