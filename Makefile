@@ -9,11 +9,12 @@ COMMA := ,
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 SOAK_MINUTES ?= 30
+PYTHON312 ?= python3.12
 # One thread per test worker: with more, the workers compete for the cores.
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint format test suite docs test-slow trackers drills soak smoke browser-test floors bench-setup bench-puffer bench lock clean
+.PHONY: help setup demo lint format test suite docs test-slow trackers envpool drills soak smoke browser-test floors bench-setup bench-puffer bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -71,6 +72,11 @@ trackers: setup ## test W&B, MLflow and Trackio with their real packages (300 MB
 		--constraint build/tracker_constraints.txt wandb mlflow-skinny sqlalchemy alembic trackio
 	RL_TRAINING_TRACKERS=all $(TEST_ENVIRONMENT) .venv-trackers/bin/python -m pytest tests/telemetry/test_real_trackers.py
 
+envpool: ## test EnvPool's envs against Gymnasium's, in an environment of its own (needs Python 3.12 or newer, PYTHON312=)
+	@test -x .venv-envpool/bin/python || $(PYTHON312) -m venv .venv-envpool
+	.venv-envpool/bin/python -m pip install --disable-pip-version-check --quiet --editable ".[envpool,mujoco]" pytest
+	$(TEST_ENVIRONMENT) .venv-envpool/bin/python -m pytest tests/envs/test_envpool.py
+
 drills: setup ## reliability drills (Linux, under 20 minutes); they write their figures into docs/reliability.md
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest drills --whole -n $(WORKERS) --dist loadgroup
 
@@ -116,5 +122,5 @@ lock: ## write requirements.lock: exact versions with hashes, for `pip install -
 		cat build/lock/requirements.txt; } > requirements.lock
 
 clean: ## remove .venv, builds, caches and demo.gif; keep runs/
-	rm -rf $(VENV) .venv-bench .venv-puffer .venv-trackers build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis demo.gif
+	rm -rf $(VENV) .venv-bench .venv-puffer .venv-trackers .venv-envpool build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis demo.gif
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -455,6 +455,13 @@ def state_noise() -> Iterable[Case]:
         yield case(source, inputs, outputs)
 
 
+def novelty() -> Iterable[Case]:
+    import novelty_oracle
+
+    for source, inputs, outputs in novelty_oracle.cases():
+        yield case(source, inputs, outputs)
+
+
 ORACLES: dict[str, Callable[[], Iterable[Case]]] = {
     "gae": gae,
     "vtrace": vtrace,
@@ -482,6 +489,7 @@ ORACLES: dict[str, Callable[[], Iterable[Case]]] = {
     "interquartile_mean": interquartile_mean,
     "masked_categorical": masked_categorical,
     "state_noise": state_noise,
+    "novelty": novelty,
 }
 PACKAGES = ("numpy", "torch", "jax", "rlax", "distrax", "stable-baselines3", "sb3-contrib", "torchrl", "cpprb")
 PACKAGES += ("scipy", "rliable")

@@ -13,6 +13,8 @@ from torch import nn
 from on_policy_helpers import SPACES as SMALL_SPACES
 from on_policy_helpers import make_learner, make_rollout, model_config, oracle_cases
 from rl_training.algorithms.common.state_noise import NoiseMatrices
+from rl_training.config.algorithm_table import ALGORITHMS as TABLE
+from rl_training.config.algorithm_table import get_config_class
 from rl_training.config.loading import load_config
 from rl_training.errors import ConfigError
 from rl_training.models.distributions import DiagonalGaussian, squashed_gaussian
@@ -36,6 +38,11 @@ def head_of(inputs: dict[str, Any]) -> StateNoiseHead:
         for parameter, name in ((head.mean.weight, "weight"), (head.mean.bias, "bias"), (head.log_std, "log_std")):
             parameter.copy_(torch.from_numpy(inputs[name]))
     return head
+
+
+def test_every_algorithm_that_has_the_setting_is_tested_here() -> None:
+    having = {name for name in TABLE if "state_dependent_noise" in get_config_class(name).model_fields}
+    assert having == set(ALGORITHMS)
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), oracle_cases("state_noise"))
@@ -169,7 +176,7 @@ def test_actions_that_are_not_box_are_refused_in_one_line() -> None:
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("algo", ["td3", "dqn", "trpo"])
+@pytest.mark.parametrize("algo", ["td3", "dqn", "trpo", "recurrent_ppo"])
 def test_algorithms_without_it_refuse_the_setting_and_the_name_of_sb3(algo: str) -> None:
     for name in ("state_dependent_noise", "use_sde"):
         with pytest.raises(ConfigError, match=name):

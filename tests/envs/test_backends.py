@@ -25,7 +25,7 @@ from rl_training.envs.sync_vector import SyncVector
 from rl_training.envs.velocity_mask import MaskVelocityVector
 from rl_training.errors import ConfigError, EnvError
 
-BACKENDS: tuple[Any, ...] = ("auto", "native", "batched", "sync", "async")
+BACKENDS: tuple[Any, ...] = ("auto", "native", "batched", "sync", "async")  # envpool: test_envpool.py
 
 
 class OwnEnv(gym.Env[Any, Any]):

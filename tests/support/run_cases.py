@@ -324,6 +324,10 @@ CASES: dict[str, Case] = {
         model=NORMALIZED,
         settings={**ROLLOUT, "state_dependent_noise": True, "noise_interval": 7},
     ),
+    "ppo, novelty": Case("ppo", num_envs=2, settings={**ROLLOUT, "novelty_coef": 1.0}),
+    "a2c, novelty, native next-step envs": Case(
+        "a2c", num_envs=2, model=NORMALIZED, settings={"num_steps": 10, "novelty_coef": 1.0}, options=NATIVE
+    ),
     "ppo, atari, whitened": Case(
         "ppo",
         "ALE/Breakout-v5",

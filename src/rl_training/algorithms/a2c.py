@@ -18,6 +18,7 @@ from rl_training.algorithms.common.compile.compiled_step import Scalar
 from rl_training.algorithms.common.dead_units import some_rows
 from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.algorithms.common.metrics import Metrics
+from rl_training.algorithms.common.novelty import NoveltyLearner
 from rl_training.algorithms.common.on_policy import (
     PolicyBatch,
     actor_critic_loss,
@@ -48,7 +49,7 @@ def a2c_loss(
     return actor_critic_loss(policy_loss, value_loss, entropy, value_coef=config.value_coef, entropy_coef=entropy_coef)
 
 
-class A2C(StateNoiseLearner[A2CConfig]):
+class A2C(NoveltyLearner[A2CConfig], StateNoiseLearner[A2CConfig]):
     """One gradient step on each rollout."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
@@ -60,10 +61,11 @@ class A2C(StateNoiseLearner[A2CConfig]):
 
     def update(self, rollout: Rollout) -> UpdateResult:
         batch = policy_batch(rollout, self.model, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda)
+        novelty = self.seek_novelty(batch, rollout)
         self.set_learning_rates()
         metrics = self.gradient_step(batch, self.scheduled_tensor(self.config.entropy_coef))
         self.updates += 1
-        metrics |= rollout_metrics(batch, metrics, self.model)
+        metrics |= novelty | rollout_metrics(batch, metrics, self.model)
         metrics |= self.probe(lambda: self.model.evaluate_actions(some_rows(batch.obs), some_rows(batch.actions)))
         metrics["learning_rate"] = self.scheduled_tensor(self.config.learning_rate)
         return UpdateResult(metrics)

@@ -21,8 +21,9 @@ from torch import Tensor
 
 from rl_training.algorithms.common.counters import Counter
 from rl_training.algorithms.common.dead_units import some_rows
-from rl_training.algorithms.common.learner import Learner, UpdateResult
+from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
+from rl_training.algorithms.common.novelty import NoveltyLearner
 from rl_training.algorithms.common.on_policy import (
     PolicyBatch,
     actor_critic_loss,
@@ -108,7 +109,7 @@ class RolloutCache:
         self.obs, self.returns = ([part.clone() for part in state[name]] for name in ("obs", "returns"))
 
 
-class PPG(Learner[PPGConfig]):
+class PPG(NoveltyLearner[PPGConfig]):
     """A policy phase on each rollout, and after `policy_phases` of them an auxiliary phase on all of these rollouts."""
 
     probe_every = 10
@@ -130,6 +131,7 @@ class PPG(Learner[PPGConfig]):
         """The policy phase, and the auxiliary phase when it is due."""
         config, rng = self.config, self.streams["minibatches"]
         batch = policy_batch(rollout, self.model, gamma=config.gamma, gae_lambda=config.gae_lambda)
+        novelty = self.seek_novelty(batch, rollout)
         self.cache.add(batch.obs, batch.returns)
         if config.normalize_advantages:
             batch.advantages = normalize(batch.advantages)
@@ -143,7 +145,7 @@ class PPG(Learner[PPGConfig]):
             history.append(metrics)
         self.updates += 1
         metrics = mean_metrics(history)
-        metrics |= rollout_metrics(batch, metrics, self.model)
+        metrics |= novelty | rollout_metrics(batch, metrics, self.model)
         metrics |= self.probe(lambda: self.model.evaluate_actions(some_rows(batch.obs), some_rows(batch.actions)))
         metrics["learning_rate"] = self.scheduled_tensor(config.learning_rate)
         if len(self.cache) >= config.policy_phases:

@@ -18,6 +18,7 @@ from rl_training.algorithms.common.compile.compiled_step import Scalar
 from rl_training.algorithms.common.dead_units import some_rows
 from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
+from rl_training.algorithms.common.novelty import NoveltyLearner
 from rl_training.algorithms.common.on_policy import (
     PolicyBatch,
     actor_critic_loss,
@@ -87,7 +88,7 @@ def ppo_loss(
     return loss, metrics | ratio_metrics(log_probs, batch.log_probs, clip_range)
 
 
-class PPO(StateNoiseLearner[PPOConfig]):
+class PPO(NoveltyLearner[PPOConfig], StateNoiseLearner[PPOConfig]):
     """Several epochs of gradient steps on minibatches of each rollout."""
 
     probe_every = 10
@@ -102,6 +103,7 @@ class PPO(StateNoiseLearner[PPOConfig]):
     def update(self, rollout: Rollout) -> UpdateResult:
         config, rng = self.config, self.streams["minibatches"]
         batch = policy_batch(rollout, self.model, gamma=config.gamma, gae_lambda=config.gae_lambda)
+        novelty = self.seek_novelty(batch, rollout)
         self.set_learning_rates()
         clip_range, entropy_coef = self.scheduled_tensor(config.clip_range), self.scheduled_tensor(config.entropy_coef)
         history: list[Metrics] = []
@@ -112,7 +114,7 @@ class PPO(StateNoiseLearner[PPOConfig]):
             history.append(metrics)
         self.updates += 1
         metrics = mean_metrics(history)
-        metrics |= rollout_metrics(batch, metrics, self.model)
+        metrics |= novelty | rollout_metrics(batch, metrics, self.model)
         metrics |= self.probe(lambda: self.model.evaluate_actions(some_rows(batch.obs), some_rows(batch.actions)))
         metrics["learning_rate"] = self.scheduled_tensor(config.learning_rate)
         return UpdateResult(metrics)

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.common.dead_units import some_rows
-from rl_training.algorithms.common.learner import Learner, UpdateResult
+from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
 from rl_training.algorithms.common.natural_gradient import conjugate_gradient, fisher_product, flat_gradient
+from rl_training.algorithms.common.novelty import NoveltyLearner
 from rl_training.algorithms.common.on_policy import PolicyBatch, minibatches, normalize, policy_batch, rollout_metrics
 from rl_training.algorithms.common.optimizer import flatten_parameters
 from rl_training.algorithms.common.streams import Streams
@@ -42,7 +43,7 @@ def trpo_loss(
     return loss, {name: value.detach() for name, value in metrics.items()}
 
 
-class TRPO(Learner[TRPOConfig]):
+class TRPO(NoveltyLearner[TRPOConfig]):
     """One natural-gradient step of the policy on each rollout, then a few epochs of the critic."""
 
     probe_every = 10
@@ -58,9 +59,10 @@ class TRPO(Learner[TRPOConfig]):
 
     def update(self, rollout: Rollout) -> UpdateResult:
         batch = policy_batch(rollout, self.model, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda)
+        novelty = self.seek_novelty(batch, rollout)
         metrics = self.policy_step(batch) | self.fit_critic(batch)
         self.updates += 1
-        metrics |= rollout_metrics(batch, metrics, self.model)
+        metrics |= novelty | rollout_metrics(batch, metrics, self.model)
         metrics |= self.probe(lambda: self.model.evaluate_actions(some_rows(batch.obs), some_rows(batch.actions)))
         return UpdateResult(metrics)
 

@@ -206,7 +206,7 @@ def _unpin_backend(source: Mapping[str, Any] | TrainConfig, data: dict[str, Any]
 
 def backend_for_another_env(backend: Any) -> Any:
     """The vector backend of a config whose environment is replaced: another one may not have the same vector class."""
-    return "auto" if backend in ("native", "batched") else backend
+    return "auto" if backend in ("native", "batched", "envpool") else backend
 
 
 def _full_key(key: str, places: Mapping[str, type[BaseModel]]) -> str:

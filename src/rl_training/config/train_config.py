@@ -68,7 +68,7 @@ class TrainConfig(StrictModel):
         max_length=MOST_WRAPPERS,
         description="Wrappers of every environment, innermost first: module:Class, or a mapping with the key wrapper.",
     )
-    vector_backend: Literal["auto", "native", "batched", "sync", "async"] = Field(
+    vector_backend: Literal["auto", "native", "batched", "sync", "async", "envpool"] = Field(
         "auto", description="How to step several environments; async runs each one in a supervised process."
     )
     env_timeout: float = Field(

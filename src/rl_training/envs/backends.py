@@ -18,8 +18,10 @@ from rl_training.envs.async_vector import AsyncVector
 from rl_training.envs.atari import AtariVector, is_atari
 from rl_training.envs.batched_classic import BATCHED_ENVS
 from rl_training.envs.env_request import EnvRequest
+from rl_training.envs.envpool_vector import EnvPoolVector, is_installed, known_ids
 from rl_training.envs.sync_vector import SyncVector
 from rl_training.envs.velocity_mask import MASK_KEY, MaskVelocityVector
+from rl_training.errors import install_hint
 from rl_training.text import describe_error
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -141,14 +143,36 @@ class AtariBackend(Backend):
         return AtariVector(request.spec, request.num_envs, request.atari)
 
 
+class EnvPoolBackend(Backend):
+    """`envpool`: the C++ form that the package envpool has of an id, in threads. Only if it is asked for by name."""
+
+    def refuses(self, request: EnvRequest) -> str | None:
+        if not is_installed():
+            return f"envpool is not installed: with Python 3.12 or newer, {install_hint('envpool')}"
+        if request.spec is None or request.spec.id not in known_ids():
+            return "EnvPool does not have it, use vector_backend 'auto'"
+        if request.wrappers:
+            return WRAPPERS_REFUSED
+        if request.atari is not None:
+            return "env_kwargs.atari has C++ threads with vector_backend 'native'"
+        if request.image is not None or request.observation_keys:
+            return "env_kwargs.image and observation_keys need vector_backend 'auto', 'sync' or 'async'"
+        return None
+
+    def make(self, request: EnvRequest) -> AnyVectorEnv:
+        assert request.spec is not None
+        return _masked(EnvPoolVector(request.spec, request.num_envs, dict(request.kwargs)), request)
+
+
 SYNC, ASYNC, BATCHED, NATIVE, ATARI = SyncBackend(), AsyncBackend(), BatchedBackend(), NativeBackend(), AtariBackend()
+ENVPOOL = EnvPoolBackend()
 
 
 def candidates(request: EnvRequest) -> tuple[Backend, ...]:
     """The backends for a request, in the order in which they are tried. `auto` is the first that does not refuse."""
     native = NATIVE if request.atari is None else ATARI
     if request.backend != "auto":
-        by_name = {"native": native, "batched": BATCHED, "sync": SYNC, "async": ASYNC}
+        by_name = {"native": native, "batched": BATCHED, "sync": SYNC, "async": ASYNC, "envpool": ENVPOOL}
         return (by_name[request.backend],)
     if request.atari is not None:
         return (ATARI,)  # not `sync` instead: the run would be many times slower, and nothing would say why

@@ -18,5 +18,5 @@ EnvSource: TypeAlias = str | EnvMaker | VectorEnv[Any, Any, Any]
 EnvTarget: TypeAlias = EnvSpec | EnvMaker
 """What makes one env: the registered spec of an id, or a callable."""
 
-BackendName: TypeAlias = Literal["auto", "native", "batched", "sync", "async"]
+BackendName: TypeAlias = Literal["auto", "native", "batched", "sync", "async", "envpool"]
 """The words of the setting `vector_backend`."""

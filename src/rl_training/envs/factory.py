@@ -19,6 +19,7 @@ from rl_training.envs.batched_classic import BatchedVector
 from rl_training.envs.env_request import EnvRequest, name_of
 from rl_training.envs.env_specs import find_spec, shown_id
 from rl_training.envs.env_types import BackendName, EnvMaker, EnvSource
+from rl_training.envs.envpool_vector import EnvPoolVector
 from rl_training.errors import ConfigError, EnvError, install_hint, raise_interrupts
 from rl_training.text import describe_error, one_line
 
@@ -57,7 +58,7 @@ def make_vector_env(
 
     The backends are described in backends.py: `native` is the env's own vector class (or ale-py's, for Atari),
     `batched` ours for classic control, `sync` steps one env after the other in this process, `async` has a supervised
-    process per env. `auto` is the fastest one that is sure to work.
+    process per env, `envpool` has EnvPool's C++ threads. `auto` is the fastest one that is sure to work.
     """
     if backend not in get_args(BackendName):
         raise ConfigError(f"vector_backend {backend!r} is unknown: use one of {', '.join(get_args(BackendName))}")
@@ -93,6 +94,7 @@ def backend_of(envs: VectorEnv[Any, Any, Any]) -> BackendName:
         BatchedVector: "batched",
         gym.vector.SyncVectorEnv: "sync",
         AsyncVector: "async",
+        EnvPoolVector: "envpool",
     }
     return next((name for kind, name in names.items() if isinstance(envs.unwrapped, kind)), "native")
 

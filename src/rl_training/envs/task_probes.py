@@ -6,6 +6,7 @@ task                    best return                            exposes
 ForbiddenActionsProbe   `length`, the longest episode          action masks that are lost or belong elsewhere
 BitFlipProbe            at most 0, success within `bits` steps goals that are relabeled wrongly, or not at all
 PointGoalProbe          success at the end of every episode    the same, with continuous actions
+DeepSeaProbe            0.99                                   exploration that tries what it did before
 ======================= ====================================== =================================================
 """
 
@@ -166,3 +167,42 @@ class PointGoalProbe(_GoalProbe):
 
     def reached(self, achieved: Any, desired: Any) -> Any:
         return np.linalg.norm(achieved - desired, axis=-1) <= 0.1
+
+
+class DeepSeaProbe(gym.Env[Any, Any]):
+    """Dive to the far corner of a grid: bsuite's deep sea, in which only one of 2^size sequences of actions pays.
+
+    An episode has `size` steps. Each goes one row down and one column to the left or to the right. Which action means
+    right differs from cell to cell, by a table that depends on `layout` alone. A step to the right costs 0.01 / size;
+    the one out of the last column of the last row also pays 1. So the best return is 0.99, and a policy that is not
+    looking for anything learns to go left. An observation is one-hot in the cell, and all zero at the bottom.
+    """
+
+    def __init__(self, size: int = 20, layout: int = 42) -> None:
+        if size < 2:
+            raise ValueError(f"size must be at least 2, got {size}")
+        self.size = size
+        self.observation_space = gym.spaces.Box(0.0, 1.0, (size * size,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+        self.right_actions = np.random.default_rng(layout).integers(2, size=(size, size))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.row = self.column = 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward, last = 0.0, self.size - 1
+        if int(action) == self.right_actions[self.row, self.column]:
+            reward = float(self.row == last and self.column == last) - 0.01 / self.size
+            self.column = min(self.column + 1, last)
+        else:
+            self.column = max(self.column - 1, 0)
+        self.row += 1
+        return self._seen(), reward, self.row == self.size, False, {}
+
+    def _seen(self) -> np.ndarray:
+        cells = np.zeros((self.size, self.size), np.float32)
+        if self.row < self.size:
+            cells[self.row, self.column] = 1.0
+        return cells.reshape(-1)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from rl_training.config.algorithms.minibatches import MinibatchConfig
+from rl_training.config.algorithms.novelty import NoveltyConfig
 from rl_training.config.base import (
     AdamEpsilon,
     ClipRange,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rl_training.config.train_config import TrainConfig
 
 
-class PPGConfig(MinibatchConfig):
+class PPGConfig(NoveltyConfig, MinibatchConfig):
     # Untested with traced steps: its two optimizers share parts of one parameter vector.
     compilable: ClassVar[bool] = False
 

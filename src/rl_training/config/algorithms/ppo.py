@@ -5,11 +5,14 @@ from __future__ import annotations
 from pydantic import Field
 
 from rl_training.config.algorithms.minibatches import MinibatchConfig
+from rl_training.config.algorithms.novelty import NoveltyConfig
 from rl_training.config.algorithms.state_noise import StateNoiseConfig
 from rl_training.config.base import AdamEpsilon, ClipRange, NormalizeAdvantages, NumSteps, UpdateEpochs, constant
 
 
-class PPOConfig(StateNoiseConfig, MinibatchConfig):
+class ClippedConfig(MinibatchConfig):
+    """What PPO and recurrent PPO share."""
+
     num_steps: NumSteps = 2048
     normalize_advantages: NormalizeAdvantages = True
     update_epochs: UpdateEpochs = 10
@@ -27,3 +30,7 @@ class PPOConfig(StateNoiseConfig, MinibatchConfig):
             # The step itself decides whether its gradients are applied.
             return "with algo_kwargs.target_kl has no step to compile"
         return super().why_not_compilable()
+
+
+class PPOConfig(NoveltyConfig, StateNoiseConfig, ClippedConfig):
+    pass

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from rl_training.config.algorithms.actor_critic import ActorCriticConfig, InitialTemperature
-from rl_training.config.algorithms.state_noise import StateNoiseConfig
+from rl_training.config.algorithms.state_noise import NoiseLogStd, StateNoiseConfig
 from rl_training.config.base import NonNegativeSchedule, PositiveNumber, Tau, constant
 
 
@@ -16,6 +16,7 @@ class SACConfig(StateNoiseConfig, ActorCriticConfig):
         constant(3e-4), description="Learning rate of the temperature, if it is learned."
     )
     tau: Tau = 0.005
+    noise_log_std: NoiseLogStd = -3.0
     temperature: Literal["auto"] | PositiveNumber = Field(
         "auto", description="Weight of the entropy relative to the reward; auto learns it."
     )

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from rl_training.config.base import AlgorithmConfig, PositiveInteger
+
+# Its default differs: a policy that is not squashed needs wider noise.
+NoiseLogStd = Annotated[
+    float,
+    Field(ge=-20, le=2, description="Initial logarithm of the standard deviation of each entry of the noise matrix."),
+]
 
 
 class StateNoiseConfig(AlgorithmConfig):
@@ -16,9 +24,7 @@ class StateNoiseConfig(AlgorithmConfig):
     noise_interval: PositiveInteger | None = Field(
         None, description="Steps of an environment until its noise is drawn anew; null draws it once per episode."
     )
-    noise_log_std: float = Field(
-        -2.0, ge=-20, le=2, description="Initial logarithm of the deviation of each entry of the noise matrix."
-    )
+    noise_log_std: NoiseLogStd = 0.0
 
     @property
     def initial_noise(self) -> float | None:

@@ -7,6 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from rl_training.config.algorithms.minibatches import MinibatchConfig
+from rl_training.config.algorithms.novelty import NoveltyConfig
 from rl_training.config.base import (
     LearningRate,
     MaxGradNorm,
@@ -18,7 +19,7 @@ from rl_training.config.base import (
 )
 
 
-class TRPOConfig(MinibatchConfig):
+class TRPOConfig(NoveltyConfig, MinibatchConfig):
     """The policy step has no learning rate: `learning_rate`, minibatches and epochs belong to the critic."""
 
     compilable: ClassVar[bool] = False
