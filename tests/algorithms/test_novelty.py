@@ -18,7 +18,7 @@ from rl_training.config.loading import load_config
 from rl_training.envs.spaces import Spaces
 from rl_training.envs.task_probes import DeepSeaProbe
 from rl_training.errors import ConfigError
-from rl_training.models.novelty import NoveltyNetworks
+from rl_training.models.novelty_networks import NoveltyNetworks
 
 NOVELTY = {"num_steps": 6, "novelty_coef": 0.5, "novelty_learning_rate": 1e-2}
 LEARNERS: dict[str, dict[str, Any]] = {

@@ -12,15 +12,15 @@ from torch import nn
 
 from on_policy_helpers import SPACES as SMALL_SPACES
 from on_policy_helpers import make_learner, make_rollout, model_config, oracle_cases
-from rl_training.algorithms.common.state_noise import NoiseMatrices
+from rl_training.algorithms.common.state_exploration import NoiseMatrices
 from rl_training.config.algorithm_table import ALGORITHMS as TABLE
 from rl_training.config.algorithm_table import get_config_class
 from rl_training.config.loading import load_config
 from rl_training.errors import ConfigError
 from rl_training.models.distributions import DiagonalGaussian, squashed_gaussian
+from rl_training.models.exploration_head import StateNoiseHead
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_continuous import MLPSquashedGaussianActorCritic
-from rl_training.models.state_noise import StateNoiseHead
 
 NOISE = {"state_dependent_noise": True, "noise_log_std": -1.0}
 ON_POLICY = {"num_steps": 6}

@@ -15,6 +15,7 @@ from rl_training.algorithms.common.optimizer import Optimizer
 from rl_training.envs.spaces import Spaces
 from rl_training.models.blocks import ACTIVATIONS
 from rl_training.models.encoders import VectorEncoder
+from rl_training.models.exploration_head import StateNoiseHead
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_c51 import MLPC51Network
 from rl_training.models.mlp_continuous import MLPDeterministicActorCritic, MLPSquashedGaussianActorCritic
@@ -28,7 +29,6 @@ from rl_training.models.mlp_quantiles import MLPQuantileNetwork
 from rl_training.models.mlp_rainbow import MLPRainbowNetwork
 from rl_training.models.policy import PolicyModel
 from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
-from rl_training.models.state_noise import StateNoiseHead
 
 OBS = np.random.default_rng(0).normal(2.0, 3.0, (40, 3)).astype(np.float32)
 ROWS = torch.from_numpy(OBS)

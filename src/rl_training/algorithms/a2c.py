@@ -27,7 +27,7 @@ from rl_training.algorithms.common.on_policy import (
     rollout_metrics,
 )
 from rl_training.algorithms.common.optimizer import chosen_optimizer
-from rl_training.algorithms.common.state_noise import StateNoiseLearner
+from rl_training.algorithms.common.state_exploration import StateNoiseLearner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.algorithms.a2c import A2CConfig
 from rl_training.config.train_config import TrainConfig
@@ -54,7 +54,7 @@ class A2C(NoveltyLearner[A2CConfig], StateNoiseLearner[A2CConfig]):
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
-        noise = self.config.initial_noise
+        noise = self.initial_noise
         self.model: MLPActorCritic = self.build(lambda: MLPActorCritic(spaces, config.model, state_noise=noise))
         self.optimizer = self.add_optimizer(self.model, self.config.learning_rate, **chosen_optimizer(self.config))
         self.gradient_step = self.compiled(self._gradient_step, rows=self.config.num_steps * self.num_envs)

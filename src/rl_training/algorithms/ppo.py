@@ -27,7 +27,7 @@ from rl_training.algorithms.common.on_policy import (
     policy_batch,
     rollout_metrics,
 )
-from rl_training.algorithms.common.state_noise import StateNoiseLearner
+from rl_training.algorithms.common.state_exploration import StateNoiseLearner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.algorithms.ppo import PPOConfig
 from rl_training.config.train_config import TrainConfig
@@ -95,7 +95,7 @@ class PPO(NoveltyLearner[PPOConfig], StateNoiseLearner[PPOConfig]):
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
-        noise = self.config.initial_noise
+        noise = self.initial_noise
         self.model: MLPActorCritic = self.build(lambda: MLPActorCritic(spaces, config.model, state_noise=noise))
         self.optimizer = self.add_optimizer(self.model, self.config.learning_rate, epsilon=self.config.adam_epsilon)
         self.gradient_step = self.compiled(self._gradient_step, rows=self.config.minibatch_size)

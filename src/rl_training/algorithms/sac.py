@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from rl_training.algorithms.common.critics import critic_loss, td_errors
 from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.replay_learner import ActorCriticLearner
-from rl_training.algorithms.common.state_noise import StateNoiseLearner
+from rl_training.algorithms.common.state_exploration import StateNoiseLearner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.algorithms.sac import SACConfig
 from rl_training.config.train_config import TrainConfig
@@ -111,4 +111,4 @@ class SAC(StateNoiseLearner[SACConfig], ActorCriticLearner[SACConfig, MLPSquashe
         return self.normal_noise("policy_noise", shape), self.normal_noise("policy_noise", shape)
 
     def make_model(self) -> MLPSquashedGaussianActorCritic:
-        return MLPSquashedGaussianActorCritic(self.spaces, self.model_config, state_noise=self.config.initial_noise)
+        return MLPSquashedGaussianActorCritic(self.spaces, self.model_config, state_noise=self.initial_noise)

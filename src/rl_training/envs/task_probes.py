@@ -7,6 +7,7 @@ ForbiddenActionsProbe   `length`, the longest episode          action masks that
 BitFlipProbe            at most 0, success within `bits` steps goals that are relabeled wrongly, or not at all
 PointGoalProbe          success at the end of every episode    the same, with continuous actions
 DeepSeaProbe            0.99                                   exploration that tries what it did before
+DotProbe                0                                      images that do not reach a continuous action
 ======================= ====================================== =================================================
 """
 
@@ -206,3 +207,34 @@ class DeepSeaProbe(gym.Env[Any, Any]):
         if self.row < self.size:
             cells[self.row, self.column] = 1.0
         return cells.reshape(-1)
+
+
+class DotProbe(gym.Env[Any, Any]):
+    """Point at a dot in an image: a continuous action that only pixels can tell.
+
+    An image of `side` x `side` pixels shows a bright dot. The action in [-1, 1] names its column, from the left to the
+    right edge, and a step pays minus the squared distance. Then the dot jumps. Episodes have `length` steps. The best
+    return is 0; an action that does not depend on the image gets about `-length / 3` at most.
+    """
+
+    def __init__(self, side: int = 16, length: int = 10) -> None:
+        self.side, self.length = side, length
+        self.observation_space = gym.spaces.Box(0, 255, (1, side, side), np.uint8)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.elapsed = 0
+        return self._jumped(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.elapsed += 1
+        reward = -((float(action[0]) - self.place) ** 2)
+        return self._jumped(), reward, False, self.elapsed >= self.length, {}
+
+    def _jumped(self) -> np.ndarray:
+        row, column = self.np_random.integers(0, self.side - 1, size=2)
+        self.place = 2.0 * column / (self.side - 2) - 1.0
+        image = np.zeros((1, self.side, self.side), np.uint8)
+        image[0, row : row + 2, column : column + 2] = 255
+        return image

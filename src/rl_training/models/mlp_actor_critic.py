@@ -9,9 +9,9 @@ from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import DiagonalGaussian
 from rl_training.models.encoders import VectorEncoder, build_encoder
+from rl_training.models.exploration_head import noise_head, with_state_noise
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
 from rl_training.models.policy import PolicyModel
-from rl_training.models.state_noise import noise_head, with_state_noise
 
 
 class MLPActorCritic(PolicyModel):

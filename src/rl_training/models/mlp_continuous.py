@@ -10,9 +10,9 @@ from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import squashed_gaussian
 from rl_training.models.encoders import build_encoder
+from rl_training.models.exploration_head import noise_head, with_state_noise
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
 from rl_training.models.normalizer import NormalizingModel, make_normalizer
-from rl_training.models.state_noise import noise_head, with_state_noise
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 

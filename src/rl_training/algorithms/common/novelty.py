@@ -32,7 +32,7 @@ from rl_training.config.algorithms.novelty import NoveltyConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces
-from rl_training.models.novelty import NoveltyNetworks
+from rl_training.models.novelty_networks import NoveltyNetworks
 
 Config = TypeVar("Config", bound=NoveltyConfig)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rl_training.config.algorithms.novelty import NoveltyConfig
 from rl_training.config.algorithms.optimizer import OptimizerConfig
-from rl_training.config.algorithms.state_noise import StateNoiseConfig
+from rl_training.config.algorithms.state_exploration import StateNoiseConfig
 from rl_training.config.base import GaeLambda, LearningRate, NormalizeAdvantages, NumSteps, OnPolicyConfig, constant
 
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from rl_training.config.algorithms.minibatches import MinibatchConfig
 from rl_training.config.algorithms.novelty import NoveltyConfig
-from rl_training.config.algorithms.state_noise import StateNoiseConfig
+from rl_training.config.algorithms.state_exploration import StateNoiseConfig
 from rl_training.config.base import AdamEpsilon, ClipRange, NormalizeAdvantages, NumSteps, UpdateEpochs, constant
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from rl_training.config.algorithms.actor_critic import ActorCriticConfig, InitialTemperature
-from rl_training.config.algorithms.state_noise import NoiseLogStd, StateNoiseConfig
+from rl_training.config.algorithms.state_exploration import NoiseLogStd, StateNoiseConfig
 from rl_training.config.base import NonNegativeSchedule, PositiveNumber, Tau, constant
 
 

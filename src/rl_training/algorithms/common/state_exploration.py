@@ -1,8 +1,8 @@
 """Exploration by noise that is a lasting function of the state: what PPO, A2C and SAC share of gSDE.
 
 Raffin et al. (2021), arXiv:2005.05719. The policy is a Gaussian whose variance depends on the state
-(`models/state_noise.py`), so no loss changes. Only acting does: its noise comes from a matrix per env that stays for
-`noise_interval` steps or an episode.
+(`models/exploration_head.py`), so no loss changes. Only acting does: its noise comes from a matrix per env that stays
+for `noise_interval` steps or an episode.
 
 Deviations: a loss that samples actions (SAC) draws independent noise for each row, where the authors' code draws one
 matrix for the whole batch (same distribution of each action, less variance); matrices are kept as standard normal
@@ -18,7 +18,8 @@ import numpy as np
 
 from rl_training.algorithms.common.learner import Action, Learner
 from rl_training.algorithms.common.streams import Streams
-from rl_training.config.algorithms.state_noise import StateNoiseConfig
+from rl_training.config.algorithm_table import SPACE_NAMES
+from rl_training.config.algorithms.state_exploration import StateNoiseConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
@@ -60,12 +61,17 @@ class StateNoiseLearner(Learner[Config]):
         if getattr(config.algo_kwargs, "state_dependent_noise", False) and spaces.action_kind != "box":
             raise ConfigError(
                 f"algo_kwargs.state_dependent_noise: needs Box actions, but those of {config.env_id} are "
-                f"{type(spaces.action_space).__name__}; set it to false",
+                f"{SPACE_NAMES[spaces.action_kind]}; set it to false",
                 key="algo_kwargs.state_dependent_noise",
             )
         super().__init__(spaces, config, streams)
         settings = self.config
         self.noise_matrices = NoiseMatrices(settings.noise_interval) if settings.state_dependent_noise else None
+
+    @property
+    def initial_noise(self) -> float | None:
+        """What the model needs to know: the initial log-std of its noise matrix, or None if it has none."""
+        return self.config.noise_log_std if self.config.state_dependent_noise else None
 
     def act(
         self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None

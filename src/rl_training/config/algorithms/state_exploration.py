@@ -26,11 +26,6 @@ class StateNoiseConfig(AlgorithmConfig):
     )
     noise_log_std: NoiseLogStd = 0.0
 
-    @property
-    def initial_noise(self) -> float | None:
-        """What a model needs to know: the initial log-std of its noise matrix, or None if it has none."""
-        return self.noise_log_std if self.state_dependent_noise else None
-
     def without_effect(self) -> frozenset[str]:
         if self.state_dependent_noise:
             return super().without_effect()
