@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from typing import Any
 
 from default_envs import evaluate
 
@@ -16,19 +17,19 @@ import rl_training
 class Measure(rl_training.Callback):
     """Measures the agent at the first round that ends at or after each of these steps."""
 
-    def __init__(self, budgets: list[int], measure: Callable[[int, int], None]):
+    def __init__(self, budgets: list[int], measure: Callable[[Any, int, int], None]):
         self.left, self.measure = list(budgets), measure
 
     def on_round(self, context: rl_training.RunContext) -> None:
         while self.left and context.env_steps >= self.left[0]:
-            self.measure(self.left.pop(0), context.env_steps)
+            self.measure(context.agent, self.left.pop(0), context.env_steps)
 
 
 def main() -> None:
     env_id, algo, seed, budgets = sys.argv[1], sys.argv[2], int(sys.argv[3]), [int(text) for text in sys.argv[4:]]
     started = time.perf_counter()
 
-    def measure(budget: int, env_steps: int) -> None:
+    def measure(agent: Any, budget: int, env_steps: int) -> None:
         returns = evaluate(env_id, lambda observation: agent.predict(observation)[0])
         settings = agent.config.model_dump(mode="json", include={"num_envs", "model", "algo_kwargs", "env_kwargs"})
         row = {"budget": budget, "env_steps": env_steps, "returns": returns, "settings": settings}
@@ -40,7 +41,7 @@ def main() -> None:
         )
         # Several budgets are the points of one run: its settings must not depend on the length of the run.
         agent.learn(budgets[-1], show=False, callback=[Measure(budgets[:-1], measure)])
-    measure(budgets[-1], agent.env_steps)
+    measure(agent, budgets[-1], agent.env_steps)
 
 
 if __name__ == "__main__":

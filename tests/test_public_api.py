@@ -131,6 +131,33 @@ def test_callback_sees_progress_and_stops_the_run_which_learn_then_completes(alg
     assert learner_hash(run.learn(show=False)) == finished, "a run that is complete has nothing to learn"
 
 
+def test_a_callback_that_asks_the_object_gets_the_agent_of_the_run(tmp_path: Path) -> None:
+    run = managed("ppo", tmp_path)
+    untrained, seen = learner_hash(run), []
+
+    def callback(progress: Progress) -> bool:
+        seen.append(learner_hash(run))
+        return len(seen) < 2
+
+    run.learn(callback=callback, show=False)
+    assert len({untrained, *seen}) == 3 and learner_hash(run) == seen[-1]
+    resumed = rl_training.load(run.run_dir)
+    resumed.learn(callback=lambda progress: seen.append(learner_hash(resumed)), show=False)
+    assert len(set(seen)) == len(seen) > 3 and learner_hash(resumed) == seen[-1]
+
+
+def test_after_a_learn_that_failed_the_object_has_the_agent_it_started_with(tmp_path: Path) -> None:
+    run = managed("ppo", tmp_path)
+    untrained = learner_hash(run)
+
+    def callback(progress: Progress) -> None:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        run.learn(callback=callback, show=False)
+    assert learner_hash(run) == untrained
+
+
 @EVERY_ALGORITHM
 def test_learning_again_extends_the_run_like_a_longer_resume(algorithm: str, tmp_path: Path) -> None:
     run = managed(algorithm, tmp_path / "a", run_name="again").learn(48, show=False)

@@ -132,15 +132,21 @@ class ManagedAlgorithm:
         total = None if total_timesteps is None else self._base_steps + total_timesteps
         options: dict[str, Any] = {"env": self._env, "eval_env": self._eval_env, "callback": callback, "show": show}
         options["sinks"] = [*self._sinks, *sinks]
-        if self._resume_from is None:
-            config = self.config if total is None else load_config(self.config, {"total_timesteps": total})
-            if trackers is None:
-                trackers = self._run_info is None or uses_trackers(config, self._run_info)
-            self._trackers = trackers
-            result = train(config, initial_learner=self._initial_learner, trackers=trackers, **options)
-        else:
-            trackers = self._trackers if trackers is None else trackers
-            result = resume(self._resume_from, total_timesteps=total, trackers=trackers, **options)
+        # A callback may call `predict` or `evaluate` of this object: they act with what has been learned so far.
+        before, options["agent_ready"] = self.agent, self._use
+        try:
+            if self._resume_from is None:
+                config = self.config if total is None else load_config(self.config, {"total_timesteps": total})
+                if trackers is None:
+                    trackers = self._run_info is None or uses_trackers(config, self._run_info)
+                self._trackers = trackers
+                result = train(config, initial_learner=self._initial_learner, trackers=trackers, **options)
+            else:
+                trackers = self._trackers if trackers is None else trackers
+                result = resume(self._resume_from, total_timesteps=total, trackers=trackers, **options)
+        except BaseException:
+            self.agent = before  # another `learn` starts where this one did
+            raise
         self.agent, self.result, self.env_steps = result.agent, result, result.env_steps
         self.run_dir = self._resume_from = result.run_dir.absolute()
         # A finished run counts its planned steps: a remainder too small for another rollout is not lost, and
@@ -148,6 +154,9 @@ class ManagedAlgorithm:
         is_complete = not result.interrupted and result.stop_reason is None
         self._base_steps = result.agent.config.total_timesteps if is_complete else result.env_steps
         return self
+
+    def _use(self, agent: Agent) -> None:
+        self.agent = agent
 
     def predict(
         self,

@@ -144,7 +144,7 @@ _SURPRISES: Settings = {"entropy_coef": 0.01}  # with discrete actions a policy 
 _OF_ALGORITHM: dict[str, dict[str, Settings]] = {
     "ppo": {
         "every": {**_ROLLOUTS, "num_steps": 64, "minibatch_size": 64, "update_epochs": 10, "learning_rate": 3e-4},
-        "table": {"learning_rate": 0.03},
+        "table": {"learning_rate": 0.03, "num_steps": 16},
         "image": {"num_steps": 128, "minibatch_size": 256, "update_epochs": 4},
         "discrete": _SURPRISES,
     },

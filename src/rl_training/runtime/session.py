@@ -304,6 +304,7 @@ def run_session(
     sinks: Sequence[Sink] = (),
     tracker_fields: Mapping[str, Any] | None = None,
     changes: Sequence[str] = (),
+    agent_ready: Callable[[Agent], None] | None = None,
 ) -> TrainResult:
     """Build a session, train, and close everything again. An error is reported in the run directory and raised.
 
@@ -312,6 +313,8 @@ def run_session(
     """
     started, config = time.perf_counter(), loop.config
     agent = Agent(loop.learner, loop.collector.spaces, config)
+    if agent_ready is not None:
+        agent_ready(agent)
     start_step = 0 if checkpoint is None else checkpoint.env_steps
     display = ConsoleDisplay(
         config.total_timesteps, f"{config.algo} on {config.env_id}", start_step=start_step, enabled=show

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ def train(
     initial_learner: dict[str, Any] | None = None,
     trackers: bool = True,
     sinks: Sequence[Sink] = (),
+    agent_ready: Callable[[Agent], None] | None = None,
 ) -> TrainResult:
     """Run `config` in a new run directory.
 
@@ -63,7 +64,8 @@ def train(
     evaluated on instead of `env`. `callback` is a `Callback`, a function that sees every `Progress` and stops the run
     by returning False, or a list of them. `show` forces the live display on or off. `initial_learner` is the state of a
     learner to start from. With `trackers=False` nothing is sent to the trackers that the config names. `sinks` are
-    objects with the methods of `Sink`, beside the setting of that name.
+    objects with the methods of `Sink`, beside the setting of that name. `agent_ready` is called with the agent of the
+    run before its first step; it acts with what the run has learned so far.
 
     >>> from rl_training import load_config
     >>> result = train(load_config("ppo/cartpole", {"total_timesteps": 512}), show=False)
@@ -101,6 +103,7 @@ def train(
                 show=show,
                 sinks=made,
                 tracker_fields=proof_of(config, used),
+                agent_ready=agent_ready,
             )
 
 
@@ -123,6 +126,7 @@ def resume(
     sinks: Sequence[Sink] = (),
     encoder: type[Any] | None = None,
     trust: str | Sequence[str] = (),
+    agent_ready: Callable[[Agent], None] | None = None,
 ) -> TrainResult:
     """Continue a run from its newest good checkpoint, or from the one named, in the same run directory.
 
@@ -154,6 +158,7 @@ def resume(
             trackers=trackers,
             sinks=sinks,
             stored_config=stored_config(checkpoint, encoder, trust),
+            agent_ready=agent_ready,
         )
 
 
@@ -170,6 +175,7 @@ def _resume(
     trackers: bool | None,
     sinks: Sequence[Sink],
     stored_config: TrainConfig,
+    agent_ready: Callable[[Agent], None] | None,
 ) -> TrainResult:
     checkpoint = replace(checkpoint, skipped=_damaged_after(checkpoint))
     stored = sinks_of(stored_config)
@@ -200,6 +206,7 @@ def _resume(
             sinks=made,
             tracker_fields=proof_of(config, used),
             changes=changes,
+            agent_ready=agent_ready,
         )
 
 
