@@ -52,7 +52,22 @@ def tables() -> str:
             settings = {**{key: listed[key] for key in usual}, **of_kind[kind]}
             cells.append(sentence({key: value for key, value in settings.items() if usual.get(key) != value}))
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n\n" + continuous()
+
+
+def continuous() -> str:
+    """What algorithms for both kinds of actions change for continuous ones, on vectors."""
+    by_change: dict[str, list[str]] = {}
+    for name, row in ALGORITHMS.items():
+        if not {"discrete", "box"} <= set(row.actions):
+            continue
+        listed = {each.key.rpartition(".")[2]: each.default for each in describe_config(name)}
+        usual, other = (flat(env_defaults(name, EnvKind("vector", kind))) for kind in ("discrete", "continuous"))
+        settings = {key: other.get(key, listed[key]) for key in {**usual, **other}}
+        change = sentence({key: value for key, value in settings.items() if usual.get(key) != value})
+        by_change.setdefault(change, []).append(f"`{name}`")
+    lines = [f"- {', '.join(names)}: {change}" for change, names in by_change.items() if change != "the same"]
+    return "With continuous actions:\n\n" + "\n".join(lines) + "\n"
 
 
 def with_tables(text: str) -> str:

@@ -38,8 +38,7 @@ def env_defaults(algo: str, kind: EnvKind) -> Settings:
     row = get_algorithm(algo)
     family = "on-policy" if row.loop == "on-policy" else "q-learning" if row.actions == DISCRETE else "actor-critic"
     layers = _OF_FAMILY[family]
-    own = _NETWORK_OF_ALGORITHM.get(algo, {})
-    return _merged(layers["every"], layers.get(kind.observations, {}), *_own(algo, kind), own)
+    return _merged(layers["every"], layers.get(kind.observations, {}), *_own(algo, kind))
 
 
 def image_options(shape: tuple[int, ...], env_kwargs: Mapping[str, Any], *, is_atari: bool) -> Settings:
@@ -80,9 +79,9 @@ def _sides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _own(algo: str, kind: EnvKind) -> list[Settings]:
-    tables = _OF_ALGORITHM.get(algo, {})
     keys = ("every", kind.observations, kind.actions)
-    return [{"algo_kwargs": tables[key]} for key in keys if key in tables]
+    sections = {"algo_kwargs": _OF_ALGORITHM.get(algo, {}), "model": _NETWORK_OF_ALGORITHM.get(algo, {})}
+    return [{name: tables[key]} for name, tables in sections.items() for key in keys if key in tables]
 
 
 def _merged(*layers: Mapping[str, Any]) -> Settings:
@@ -121,9 +120,13 @@ _OF_FAMILY: dict[str, dict[str, Settings]] = {
         "small image": {"model": {"encoder": "mlp"}},
     },
 }
-# Layer norm is what PQN has instead of a target network.
-_NETWORK_OF_ALGORITHM: dict[str, Settings] = {"pqn": {"model": {**_RELU, "layer_norm": True}}}
-# `algo_kwargs` of each algorithm: also for a kind of actions, at the end.
+# `model` and `algo_kwargs` of each algorithm: also for a kind of actions, at the end.
+_NETWORK_OF_ALGORITHM: dict[str, dict[str, Settings]] = {
+    # A standard deviation of 1 would clip a third of all actions at the bounds of the environment.
+    "ppo": {"continuous": {"initial_log_std": -0.5}},
+    # Layer norm is what PQN has instead of a target network.
+    "pqn": {"every": {**_RELU, "layer_norm": True}},
+}
 _ACTOR_CRITIC: Settings = {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3}
 _Q_LEARNING: dict[str, Settings] = {
     "every": {
@@ -147,6 +150,8 @@ _OF_ALGORITHM: dict[str, dict[str, Settings]] = {
         "table": {"learning_rate": 0.03, "num_steps": 16},
         "image": {"num_steps": 128, "minibatch_size": 256, "update_epochs": 4},
         "discrete": _SURPRISES,
+        # Continuous actions are noisier: an update needs more of them.
+        "continuous": {"num_steps": 256},
     },
     "a2c": {"every": _ROLLOUTS, "table": {"learning_rate": 0.03}, "discrete": _SURPRISES},
     "impala": {"every": _ROLLOUTS, "table": {"learning_rate": 0.03}, "discrete": _SURPRISES},
