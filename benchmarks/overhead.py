@@ -2,11 +2,14 @@
 
     python benchmarks/overhead.py                                    # every part, ppo/cartpole and dqn/cartpole
     python benchmarks/overhead.py --parts all --pairs 10 --json      # all parts at once
+    python benchmarks/overhead.py --inside                           # one run with all parts on, with a clock in each
 
 Each training is a process of its own. Its processor time (with its children) and its wall time are taken around
 `train`, so that imports do not count. The first of a pair changes from pair to pair, and a row is the median of the
-ratios on / off with its quartiles. On a busy machine only the processor time says anything. Trackers are measured if
-their packages are installed; what they send offline stays in a temporary directory.
+ratios on / off with its quartiles. On a busy machine only the processor time says anything, and pairs differ by more
+than the bar. `--inside` does not compare runs: it takes the processor time of the thread around every call into the
+parts, as a share of that of the run. Trackers are measured if their packages are installed; what they send offline
+stays in a temporary directory.
 """
 
 from __future__ import annotations
@@ -63,20 +66,67 @@ def train_once(preset: str, steps: int, parts: list[str], on: bool, folder: str)
         if "sink" in parts:
             options["sinks"] = [Keep()]
     config = load_config(preset, settings)
+    if importlib.util.find_spec("tensorboard") is not None:
+        import torch.utils.tensorboard  # noqa: F401  (imports do not count)
     before, started = os.times(), time.perf_counter()
     train(config, **options)
     after = os.times()
     return {"processor": sum(after[:4]) - sum(before[:4]), "wall": time.perf_counter() - started}
 
 
-def in_a_process(*words: object) -> dict[str, float]:
+def clocks() -> dict[str, float]:
+    """Put a clock around every call into the parts; returns their seconds of processor time, which grow."""
+    from rl_training.diagnosis.findings_file import FindingsSink
+    from rl_training.runtime.callbacks import Hooks
+    from rl_training.runtime.info_numbers import InfoNumbers
+    from rl_training.telemetry.recorder import Recorder
+    from rl_training.telemetry.tensorboard_sink import TensorBoardSink
+
+    spent = dict.fromkeys(("diagnoses", "info", "callback, rules", "tensorboard", "recorder, with all sinks"), 0.0)
+    calls = {
+        "diagnoses": (FindingsSink, ("write", "flush", "close")),
+        "info": (InfoNumbers, ("read", "tell", "report_missing")),
+        "callback, rules": (Hooks, ("start", "round", "evaluation", "saved", "end", "take_logged", "state_dict")),
+        "tensorboard": (TensorBoardSink, ("open", "write", "note", "flush", "close")),
+        "recorder, with all sinks": (Recorder, ("record", "open_sinks", "close")),
+    }
+
+    def timed(part: str, call: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            started = time.thread_time()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                spent[part] += time.thread_time() - started
+
+        return wrapper
+
+    for part, (owner, names) in calls.items():
+        for name in names:
+            if name in vars(owner):
+                setattr(owner, name, timed(part, vars(owner)[name]))
+    return spent
+
+
+def inside(preset: str, steps: int, folder: str) -> dict[str, Any]:
+    """One run with all parts on: the share of each part in its processor time."""
+    spent = clocks()
+    parts = [each for each in PARTS if each not in TRACKERS]
+    total = train_once(preset, steps, parts, True, folder)["processor"]
+    shares = {part: seconds / total for part, seconds in spent.items()}
+    # The recorder calls the sinks and the diagnoses, and would write its lines without them, too.
+    parts_in_all = shares["recorder, with all sinks"] + shares["info"] + shares["callback, rules"]
+    return {"preset": preset, "steps": steps, "seconds": total, "shares": shares, "all": parts_in_all}
+
+
+def in_a_process(mode: str, *words: object) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
         home = {"HOME": folder, "TRACKIO_DIR": folder, "XDG_STATE_HOME": folder, "WANDB_MODE": "offline"}
-        command = [sys.executable, __file__, "--once", *map(str, words), folder]
+        command = [sys.executable, __file__, mode, *map(str, words), folder]
         done = subprocess.run(command, env={**os.environ, **home}, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"the training failed: {done.stderr.strip().splitlines()[-1]}")
-    answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 
 
@@ -85,7 +135,7 @@ def measure(preset: str, steps: int, part: str, pairs: int) -> dict[str, Any]:
     times: dict[bool, list[dict[str, float]]] = {True: [], False: []}
     for pair in range(pairs):
         for on in (pair % 2 == 0, pair % 2 == 1):
-            times[on].append(in_a_process(preset, steps, part, int(on)))
+            times[on].append(in_a_process("--once", preset, steps, part, int(on)))
     row: dict[str, Any] = {"preset": preset, "part": part, "pairs": pairs, "steps": steps}
     for kind in ("processor", "wall"):
         ratios = [a[kind] / b[kind] for a, b in zip(times[True], times[False], strict=True)]
@@ -97,6 +147,10 @@ def measure(preset: str, steps: int, part: str, pairs: int) -> dict[str, Any]:
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["--inside-once"]:
+        preset, steps, folder = sys.argv[2:]
+        print(json.dumps(inside(preset, int(steps), folder)))
+        return 0
     if sys.argv[1:2] == ["--once"]:
         preset, steps, part, on, folder = sys.argv[2:]
         parts = [each for each in PARTS if each not in TRACKERS] if part == "all" else [part]
@@ -107,10 +161,17 @@ def main() -> int:
     parser.add_argument("--parts", nargs="+", default=("all", *PARTS), choices=("all", *PARTS), metavar="PART")
     parser.add_argument("--pairs", type=int, default=8)
     parser.add_argument("--steps", type=int, default=50_000)
+    parser.add_argument("--inside", action="store_true", help="the share of each part in one run with all parts on")
     parser.add_argument("--json", action="store_true", help="one JSON object per row")
     arguments = parser.parse_args()
     worst = 0.0
-    for preset in arguments.presets:
+    for preset in arguments.presets if arguments.inside else ():
+        found = in_a_process("--inside-once", preset, arguments.steps)
+        worst = max(worst, 1 + found["all"])
+        words = [f"{part} {share:.2%}" for part, share in found["shares"].items()]
+        line = f"{preset:14} all {found['all']:.2%} of {found['seconds']:.2f} s: {', '.join(words)}"
+        print(json.dumps(found) if arguments.json else line, flush=True)
+    for preset in () if arguments.inside else arguments.presets:
         for part in arguments.parts:
             if part in TRACKERS and importlib.util.find_spec(part) is None:
                 continue

@@ -3,6 +3,7 @@
     python scripts/check_floors.py                      both environments, the tests of CHECKED
     python scripts/check_floors.py oldest               one of them
     python scripts/check_floors.py newest -- -m slow    arguments after -- go to pytest instead of CHECKED
+    python scripts/check_floors.py --pin torch==2.13.0  this version instead of the oldest or the newest (repeatable)
     python scripts/check_floors.py --dry-run            print what would be installed
 
 The oldest environment pins every dependency and extra of the package to the lower bound of its range. The newest one
@@ -20,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,21 +87,31 @@ def all_oldest(found: list[str]) -> list[str]:
     return pinned
 
 
-def wanted(kind: str) -> list[str]:
-    """What pip installs in one environment, besides the package."""
+def name_of(requirement: str) -> str:
+    """
+    >>> name_of("gymnasium[box2d]>=1.2.3")
+    'gymnasium'
+    """
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower()
+
+
+def wanted(kind: str, pins: Sequence[str] = ()) -> list[str]:
+    """What pip installs in one environment, besides the package. `pins` replace the requirements of the same name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found = requirements(project)
-    return [*(all_oldest(found) if kind == "oldest" else found), *TOOLS]
+    chosen = all_oldest(found) if kind == "oldest" else found
+    pinned = {name_of(pin) for pin in pins}
+    return [*(each for each in chosen if name_of(each) not in pinned), *pins, *TOOLS]
 
 
-def make_environment(kind: str, folder: Path) -> Path:
+def make_environment(kind: str, folder: Path, pins: Sequence[str] = ()) -> Path:
     """Build or update an environment; returns its interpreter."""
     python = folder / kind / ("Scripts" if os.name == "nt" else "bin") / "python"
     if not python.exists():
         venv.create(folder / kind, with_pip=True)
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
     newest = ["--upgrade", "--upgrade-strategy", "eager"] if kind == "newest" else []
-    subprocess.run([*pip, *newest, *wanted(kind)], check=True)
+    subprocess.run([*pip, *newest, *wanted(kind, pins)], check=True)
     shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)  # setuptools would pack what an earlier build left there
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", "--force-reinstall", str(ROOT)], check=True)
     return python
@@ -122,6 +134,7 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*", metavar="oldest|newest", help="which environments; default: both")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "floors", help="where the environments are")
+    parser.add_argument("--pin", action="append", default=[], metavar="NAME==VERSION", help="this version instead")
     parser.add_argument("--dry-run", action="store_true", help="print what would be installed")
     arguments = parser.parse_args(words[:split])
     unknown = set(arguments.kinds) - set(KINDS)
@@ -130,9 +143,9 @@ def main(words: list[str]) -> int:
     failed = []
     for kind in arguments.kinds or KINDS:
         if arguments.dry_run:
-            print(f"{kind}: {' '.join(wanted(kind))}")
+            print(f"{kind}: {' '.join(wanted(kind, arguments.pin))}")
             continue
-        python = make_environment(kind, arguments.folder)
+        python = make_environment(kind, arguments.folder, arguments.pin)
         print(f"{kind}: {versions(python)}", flush=True)
         if run_tests(python, words[split + 1 :]) != 0:
             failed.append(kind)

@@ -36,6 +36,13 @@ def test_the_newest_environment_takes_the_ranges_as_they_are(script: Any) -> Non
     assert "gymnasium>=1.1,<2" in newest and not [word for word in newest if "==" in word]
 
 
+def test_a_pin_replaces_the_requirement_of_that_name(script: Any) -> None:
+    for kind in ("oldest", "newest"):
+        usual, pinned = script.wanted(kind), script.wanted(kind, ["torch==2.13.0"])
+        changed = [word for word in pinned if word not in usual]
+        assert changed == ["torch==2.13.0"] and len(pinned) == len(usual)
+
+
 def test_an_unreadable_requirement_and_an_unknown_environment_are_refused(
     script: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -60,10 +67,11 @@ def test_it_builds_the_environments_runs_the_tests_and_fails_with_them(
     monkeypatch.setattr(script.subprocess, "run", run)
     monkeypatch.setattr(script.venv, "create", lambda folder, with_pip: called.append(["venv", str(folder)]))
     monkeypatch.setattr(script.shutil, "rmtree", lambda *_, **__: None)
-    assert script.main(["oldest", "--folder", str(tmp_path), "--", "tests/data"]) == exit_code
+    words = ["oldest", "--folder", str(tmp_path), "--pin", "numpy==2.0", "--", "tests/data"]
+    assert script.main(words) == exit_code
     python = str(tmp_path / "oldest" / "bin" / "python")
     assert called[0] == ["venv", str(tmp_path / "oldest")]
-    assert called[1][:4] == [python, "-m", "pip", "install"] and "torch==2.8" in called[1]
+    assert called[1][:4] == [python, "-m", "pip", "install"] and {"torch==2.8", "numpy==2.0"} <= set(called[1])
     assert called[2][-1] == str(ROOT) and "--no-deps" in called[2] and "-e" not in called[2]
     assert called[-1][:3] == [python, "-m", "pytest"] and called[-1][-1] == "tests/data"
 
