@@ -105,6 +105,20 @@ def test_half_an_extra_is_a_warning() -> None:
     assert (warning.status, warning.detail) == ("warn", "atari: opencv-python-headless is not installed")
 
 
+def test_what_another_extra_brought_along_does_not_make_half_an_extra() -> None:
+    robotics = [
+        Requirement("gymnasium-robotics", ">=1.4.2", extra="robotics"),
+        Requirement("mujoco", "<=3.10", extra="robotics"),
+    ]
+    trials = SOUND | {"gymnasium_robotics": Trial("ModuleNotFoundError: No module named 'gymnasium_robotics'")}
+    versions = HEALTHY | {"mujoco": "4.0.0"}
+    working, absent = check_extras([*NEEDED, *robotics], versions.get, trials)
+    assert (working.detail, absent.detail) == ("installed: atari, mujoco", "not installed: robotics")
+    versions["gymnasium-robotics"] = "1.4.2"
+    warning, _ = check_extras([*NEEDED, *robotics], versions.get, SOUND)
+    assert (warning.status, warning.detail) == ("warn", "robotics: mujoco 4.0.0 is outside <=3.10")
+
+
 def test_an_extra_that_cannot_be_imported_is_a_warning() -> None:
     trials = SOUND | {"cv2": Trial("ImportError: libGL.so.1: cannot open shared object file")}
     warning, *_ = check_extras(NEEDED, HEALTHY.get, trials)

@@ -99,15 +99,22 @@ def check_extras(
     requirements: Sequence[Requirement] | None, version: Version, trials: Mapping[str, Trial]
 ) -> Iterator[Finding]:
     """One line for the extras that work or are absent, which is fine; one for each that is broken."""
-    working, absent = [], []
-    for extra, needed in by_extra(requirements or []).items():
-        problems = [problem for each in needed for problem in _problems(each, version, trials)]
-        if not problems:
-            working.append(extra)
-        elif not any(_is_installed(each, version, trials) for each in needed):
+    extras = by_extra(requirements or [])
+    problems = {
+        extra: [problem for each in needed for problem in _problems(each, version, trials)]
+        for extra, needed in extras.items()
+    }
+    working, absent = [extra for extra, found in problems.items() if not found], []
+    # What a working extra has brought along is no sign that another extra was ever installed.
+    shared = {module for extra in working for each in extras[extra] for module in import_names(each)}
+    for extra, needed in extras.items():
+        if not problems[extra]:
+            continue
+        own = [each for each in needed if not set(import_names(each)) <= shared]
+        if own and not any(_is_installed(each, version, trials) for each in own):
             absent.append(extra)
         else:
-            detail = "; ".join(f"{name} {problem}" for name, problem, _ in problems)
+            detail = "; ".join(f"{name} {problem}" for name, problem, _ in problems[extra])
             yield warn("extras", f"{extra}: {detail}", install_hint(extra))
     if working:
         yield ok("extras", f"installed: {', '.join(working)}")
