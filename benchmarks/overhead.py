@@ -8,8 +8,8 @@ Each training is a process of its own. Its processor time (with its children) an
 `train`, so that imports do not count. The first of a pair changes from pair to pair, and a row is the median of the
 ratios on / off with its quartiles. On a busy machine only the processor time says anything, and pairs differ by more
 than the bar. `--inside` does not compare runs: it takes the processor time of the thread around every call into the
-parts, as a share of that of the run. Trackers are measured if their packages are installed; what they send offline
-stays in a temporary directory.
+parts, less what the clock itself takes, as a share of that of the run. Trackers are measured if their packages are
+installed; what they send offline stays in a temporary directory.
 """
 
 from __future__ import annotations
@@ -74,16 +74,29 @@ def train_once(preset: str, steps: int, parts: list[str], on: bool, folder: str)
     return {"processor": sum(after[:4]) - sum(before[:4]), "wall": time.perf_counter() - started}
 
 
-def clocks() -> dict[str, float]:
-    """Put a clock around every call into the parts; returns their seconds of processor time, which grow."""
+def timed(part: str, call: Any, spent: dict[str, float], calls: dict[str, int]) -> Any:
+    """The function with a clock: it adds its seconds of processor time and its calls to those of the part."""
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        started = time.thread_time()
+        try:
+            return call(*args, **kwargs)
+        finally:
+            spent[part] += time.thread_time() - started
+            calls[part] += 1
+
+    return wrapper
+
+
+def clocks(spent: dict[str, float], calls: dict[str, int]) -> None:
+    """Put a clock around every call into the parts."""
     from rl_training.diagnosis.findings_file import FindingsSink
     from rl_training.runtime.callbacks import Hooks
     from rl_training.runtime.info_numbers import InfoNumbers
     from rl_training.telemetry.recorder import Recorder
     from rl_training.telemetry.tensorboard_sink import TensorBoardSink
 
-    spent = dict.fromkeys(("diagnoses", "info", "callback, rules", "tensorboard", "recorder, with all sinks"), 0.0)
-    calls = {
+    methods = {
         "diagnoses": (FindingsSink, ("write", "flush", "close")),
         "info": (InfoNumbers, ("read", "tell", "report_missing")),
         "callback, rules": (Hooks, ("start", "round", "evaluation", "saved", "end", "take_logged", "state_dict")),
@@ -91,29 +104,31 @@ def clocks() -> dict[str, float]:
         "recorder, with all sinks": (Recorder, ("record", "open_sinks", "close")),
     }
 
-    def timed(part: str, call: Any) -> Any:
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            started = time.thread_time()
-            try:
-                return call(*args, **kwargs)
-            finally:
-                spent[part] += time.thread_time() - started
-
-        return wrapper
-
-    for part, (owner, names) in calls.items():
+    for part, (owner, names) in methods.items():
+        spent[part], calls[part] = 0.0, 0
         for name in names:
             if name in vars(owner):
-                setattr(owner, name, timed(part, vars(owner)[name]))
-    return spent
+                setattr(owner, name, timed(part, vars(owner)[name], spent, calls))
+
+
+def cost_of_the_clock(repeats: int = 20_000) -> float:
+    """Seconds that a clock adds to what it measures: it shows them for a call that does nothing."""
+    spent, calls = {"nothing": 0.0}, {"nothing": 0}
+    nothing = timed("nothing", lambda: None, spent, calls)
+    for _ in range(repeats):
+        nothing()
+    return spent["nothing"] / repeats
 
 
 def inside(preset: str, steps: int, folder: str) -> dict[str, Any]:
     """One run with all parts on: the share of each part in its processor time."""
-    spent = clocks()
+    spent: dict[str, float] = {}
+    calls: dict[str, int] = {}
+    clocks(spent, calls)
     parts = [each for each in PARTS if each not in TRACKERS]
     total = train_once(preset, steps, parts, True, folder)["processor"]
-    shares = {part: seconds / total for part, seconds in spent.items()}
+    cost = cost_of_the_clock()
+    shares = {part: max(0.0, seconds - cost * calls[part]) / total for part, seconds in spent.items()}
     # The recorder calls the sinks and the diagnoses, and would write its lines without them, too.
     parts_in_all = shares["recorder, with all sinks"] + shares["info"] + shares["callback, rules"]
     return {"preset": preset, "steps": steps, "seconds": total, "shares": shares, "all": parts_in_all}
