@@ -39,9 +39,12 @@ def test_the_defaults_of_every_algorithm_and_kind_are_valid_settings(algorithm: 
 
 TABLE, VECTOR, IMAGE, SMALL = (EnvKind(word, "discrete") for word in get_args(Observations))
 EXPECTED: dict[tuple[str, EnvKind], dict[str, Any]] = {
-    ("ppo", TABLE): {"model.hidden_sizes": (), "learning_rate": 0.03, "entropy_coef": 0.01},
-    ("ppo", VECTOR): {"model.hidden_sizes": (64, 64), "normalize_rewards": True, "entropy_coef": 0.01},
-    ("ppo", EnvKind("vector", "continuous")): {"model.hidden_sizes": (64, 64), "entropy_coef": None},
+    ("ppo", TABLE): {"model.hidden_sizes": (), "learning_rate": 0.03, "entropy_coef": 0.01, "num_steps": 16},
+    ("ppo", VECTOR): {"model.hidden_sizes": (64, 64), "normalize_rewards": True, "entropy_coef": 0.01, "num_steps": 64}
+    | {"model.initial_log_std": None},
+    ("ppo", EnvKind("vector", "continuous")): {"model.hidden_sizes": (64, 64), "entropy_coef": None, "num_steps": 256}
+    | {"model.initial_log_std": -0.5},
+    ("pqn", VECTOR): {"model.layer_norm": True, "model.activation": "relu"},
     ("ppo", IMAGE): {"model.hidden_sizes": (), "update_epochs": 4},
     ("ppo", SMALL): {"model.encoder": "mlp"},
     ("dqn", VECTOR): {"exploration": {"start": 1.0, "end": 0.05, "over": 0.2}, "double": True, "num_envs": 1},
