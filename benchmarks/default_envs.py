@@ -38,9 +38,9 @@ for _name, _maker in (("DoorKey-v0", door_key), ("EmptyRGB-v0", empty_rgb), ("Hi
         gym.register(_name, entry_point=_maker)
 
 
-def evaluate(env_id: str, act: Callable[[Any], Any]) -> list[float]:
-    """The raw returns of whole episodes; episode i is reset with FIRST_SEED + i."""
-    env, returns = gym.make(env_id), []
+def evaluate(env: gym.Env[Any, Any], act: Callable[[Any], Any]) -> list[float]:
+    """The raw returns of whole episodes; episode i is reset with FIRST_SEED + i. The env is closed."""
+    returns = []
     for episode in range(EPISODES):
         observation, _ = env.reset(seed=FIRST_SEED + episode)
         total = 0.0

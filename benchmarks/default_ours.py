@@ -12,6 +12,7 @@ from typing import Any
 from default_envs import evaluate
 
 import rl_training
+from rl_training.envs.factory import make_env
 
 
 class Measure(rl_training.Callback):
@@ -30,7 +31,9 @@ def main() -> None:
     started = time.perf_counter()
 
     def measure(agent: Any, budget: int, env_steps: int) -> None:
-        returns = evaluate(env_id, lambda observation: agent.predict(observation)[0])
+        # As the run makes it: the channels of an image come first.
+        env = make_env(env_id, agent.config.evaluation_kwargs)
+        returns = evaluate(env, lambda observation: agent.predict(observation)[0])
         settings = agent.config.model_dump(mode="json", include={"num_envs", "model", "algo_kwargs", "env_kwargs"})
         row = {"budget": budget, "env_steps": env_steps, "returns": returns, "settings": settings}
         print(json.dumps(row | {"seconds": round(time.perf_counter() - started, 1)}), flush=True)

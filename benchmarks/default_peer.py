@@ -27,7 +27,7 @@ def main() -> None:
         model.learn(budget - done, reset_num_timesteps=done == 0)
         done = budget
         # A Discrete action comes as an array without dimensions, which table environments cannot look up.
-        returns = evaluate(env_id, lambda observation: model.predict(observation, deterministic=True)[0][()])
+        returns = evaluate(gym.make(env_id), lambda observation: model.predict(observation, deterministic=True)[0][()])
         row = {"budget": budget, "env_steps": model.num_timesteps, "returns": returns}
         print(json.dumps(row | {"seconds": round(time.perf_counter() - started, 1)}), flush=True)
 
