@@ -11,9 +11,11 @@ import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 import typer
+from docs_equations import html_of, parts_of
 
 import rl_training
 from rl_training import errors
@@ -24,6 +26,7 @@ from rl_training.config.loading import describe_config, list_presets
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "docs" / "benchmarks"
 _SPANS = re.compile(r"(`[^`]+`)")
+_SHAPE = re.compile(r"\[(?:[A-Z]'?|\d+|[a-z]+|\.\.\.)(?:, (?:[A-Z]'?|\d+|[a-z]+|\.\.\.))*\]")
 
 
 def reference_pages() -> Iterator[tuple[str, str]]:
@@ -47,9 +50,11 @@ def _algorithm_list() -> str:
 def _algorithm_page(row: Algorithm) -> str:
     module = import_module(str(row.learner).partition(":")[0])
     head, _, rest = inspect.cleandoc(module.__doc__ or "").partition("\n")
-    parts = [f"# {row.class_name}", escaped(head), escaped(rest.strip())]
+    parts = [f"# {row.class_name}", escaped(head), shown(rest)]
     parts += [f"Actions: {', '.join(row.action_names)}. Loop: {row.loop}. {_paper(row.paper)} {_source(module)}"]
-    parts += ["## Losses", "The equations, as they stand in the code.", *_functions(module)]
+    parts += ["## Losses", *(_function(each, level=3) for each in own_functions(module))]
+    if shared := shared_mathematics(module):
+        parts += ["## Shared mathematics", *(_function(each, level=3) for each in shared)]
     own = [setting for setting in describe_config(row.name) if setting.key.startswith("algo_kwargs.")]
     parts += ["## Settings", "These go under `algo_kwargs`. [All runs](../settings.md) have more.", _settings(own)]
     presets = [name for name in list_presets() if name.split("/")[0] == row.name]
@@ -68,11 +73,55 @@ def _source(module: Any) -> str:
     return f"Source: [{path}](../../{path})."
 
 
-def _functions(module: Any) -> Iterator[str]:
+def own_functions(module: ModuleType) -> list[FunctionType]:
     """The public functions of an algorithm's file, which are its losses."""
-    for name, function in vars(module).items():
-        if inspect.isfunction(function) and function.__module__ == module.__name__ and not name.startswith("_"):
-            yield f"**{name}**\n\n```text\n{inspect.cleandoc(function.__doc__ or '')}\n```"
+    return [
+        thing
+        for name, thing in vars(module).items()
+        if inspect.isfunction(thing) and thing.__module__ == module.__name__ and not name.startswith("_")
+    ]
+
+
+def shared_mathematics(module: ModuleType) -> list[FunctionType]:
+    """Functions with an equation that the algorithm imports, and those that these imports are made of."""
+    found: dict[str, FunctionType] = {}
+    modules, seen = [module], {module.__name__}
+    for home in modules:
+        for thing in vars(home).values():
+            name = thing.__name__ if inspect.ismodule(thing) else getattr(thing, "__module__", None) or ""
+            if not name.startswith("rl_training.algorithms."):
+                continue
+            is_new = name not in seen and ".common." in name and home is module
+            if is_new:
+                seen.add(name)
+                modules.append(import_module(name))
+            functions = own_functions(thing) if inspect.ismodule(thing) and home is module else [thing]
+            for each in functions:
+                if inspect.isfunction(each) and each.__module__ != module.__name__ and _has_equation(each):
+                    found.setdefault(each.__name__, each)
+    return [each for name, each in found.items() if not name.startswith("_")]
+
+
+def _has_equation(function: FunctionType) -> bool:
+    return any(part.is_equation for part in parts_of(inspect.cleandoc(function.__doc__ or "")))
+
+
+def _function(function: FunctionType, level: int) -> str:
+    return f"{'#' * level} {escaped(function.__name__)}\n\n{shown(inspect.cleandoc(function.__doc__ or ''))}"
+
+
+def shown(docstring: str) -> str:
+    """A docstring as Markdown, with its equations drawn."""
+    parts = [html_of(part) if part.is_equation else _prose(part.text) for part in parts_of(docstring)]
+    return "\n\n".join(parts)
+
+
+def _prose(text: str) -> str:
+    """Markdown of a docstring's text; shapes of tensors, such as [B, A], are code."""
+    text = "".join(
+        part if number % 2 else _SHAPE.sub(r"`\g<0>`", part) for number, part in enumerate(_SPANS.split(text))
+    )
+    return escaped(f"Shape {text}." if re.fullmatch(r"`\[[^`]*`", text) else text)
 
 
 def _results(algorithm: str) -> Iterator[str]:

@@ -1,8 +1,11 @@
 """NAF: Q-learning for continuous actions, with a Q that is a parabola in the action.
 
-Gu et al. (2016), arXiv:1603.00748, algorithm 1 without imagination rollouts. Q(s, a) = V(s) + A(s, a) with
-A = -1/2 (a - mu)^T P (a - mu): its maximum over actions is V, at mu. There is no actor to train; the policy improves
-only because mu moves to where the parabola fits the targets best.
+Gu et al. (2016), arXiv:1603.00748, algorithm 1 without imagination rollouts.
+
+    Q(s, a) = V(s) - 1/2 (a - mu(s))^T P(s) (a - mu(s))
+
+Its maximum over actions is V, at mu. There is no actor to train; the policy improves only because mu moves to where the
+parabola fits the targets best.
 
 Deviations: Gaussian noise by default (options: Ornstein-Uhlenbeck noise, and noise shaped by P, which is wide along
 actions that hardly matter); uniform random actions during warm-up; no batch normalization; mu, P and V share all hidden

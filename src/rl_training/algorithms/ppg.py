@@ -67,9 +67,9 @@ def ppg_loss(
 def ppg_auxiliary_loss(
     kl: Tensor, values: Tensor, auxiliary_values: Tensor, returns: Tensor, *, clone_coef: float
 ) -> tuple[Tensor, Metrics]:
-    """The auxiliary phase: L = 1/2 mean (V_aux - R)^2 + beta mean KL(teacher || pi) + 1/2 mean (V - R)^2.   All [B].
+    """The auxiliary phase: L = 1/2 mean (V_aux - R)^2 + beta mean KL(pi_old || pi) + 1/2 mean (V - R)^2.   All [B].
 
-    The teacher is the policy at the start of the phase. R are the targets stored with the rollouts.
+    pi_old, the teacher, is the policy at the start of the phase. R are the targets stored with the rollouts.
     """
     auxiliary_head_loss = 0.5 * (auxiliary_values - returns).square().mean()
     value_loss = 0.5 * (values - returns).square().mean()

@@ -75,7 +75,7 @@ def ppo_loss(
     clip_range: Scalar,
     entropy_coef: Scalar,
 ) -> tuple[Tensor, Metrics]:
-    """L = policy loss + c_v * value loss - c_e * entropy                                  (eq. 9)
+    """L = L_policy + c_v L_value - c_e mean H(pi(.|s))                                    (eq. 9)
 
     `log_probs`, `entropy` and `values`, each [B], are those of the current model on the batch.
     """

@@ -150,7 +150,7 @@ def normalize(advantages: Tensor) -> Tensor:
 def actor_critic_loss(
     policy_loss: Tensor, value_loss: Tensor, entropy: Tensor, *, value_coef: float, entropy_coef: Scalar
 ) -> tuple[Tensor, Metrics]:
-    """L = policy loss  +  c_v * value loss  -  c_e * mean H(pi(.|s)).   `entropy` [B]; each term is a metric."""
+    """L = L_policy + c_v L_value - c_e mean H(pi(.|s)).   `entropy` [B]; each term is a metric."""
     mean_entropy = entropy.mean()
     loss = policy_loss + value_coef * value_loss - entropy_coef * mean_entropy
     metrics = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": mean_entropy}

@@ -20,7 +20,7 @@ def make_support(low: float, high: float, num_atoms: int) -> Tensor:
 def project(atoms: Tensor, probabilities: Tensor, support: Tensor) -> Tensor:
     """Project probability mass at any `atoms` [B, any] onto the support: clip, then share between the nearest atoms.
 
-    p_i = sum_j max(0, 1 - |clip(atom_j) - z_i| / spacing) * probability_j
+        p_i = sum_j max(0, 1 - |clip(atom_j) - z_i| / spacing) probability_j
 
     Shares are linear in the distance, so the projection keeps the mean within the support.
     """

@@ -37,9 +37,9 @@ def lambda_returns(
 ) -> np.ndarray:
     """Returns that mix all numbers of steps, with weights lambda^k: arrays as in `gae`.
 
-    R_t = r_t + d_t * [(1 - lambda) * V(s'_t) + lambda * R_{t+1}], or r_t + d_t * V(s'_t) at the end of an episode.
+        R_t = r_t + d_t ((1 - lambda) V(s'_t) + lambda R_{t+1})
 
-    The last row of a rollout has no R_{t+1} and bootstraps, like an end.
+    At the end of an episode it is r_t + d_t V(s'_t). So is the last row of a rollout, which has no R_{t+1}.
     """
     returns: np.ndarray = rewards + discounts * next_values
     trace = discounts * trace_lambda * ~ends
