@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := dev,tensorboard,video,plots,dashboard,box2d,mujoco,atari,docs
+EXTRAS := dev,tensorboard,video,plots,dashboard,box2d,mujoco,atari,docs,notebooks
 LOCK_EXTRAS := tensorboard video plots dashboard box2d mujoco atari
 COMMA := ,
 STAMP := $(VENV)/.installed

@@ -48,6 +48,12 @@ def processor_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def page_seconds(session: Any) -> float:
+    """Processor time of the page's main thread: scripts, layout and drawing."""
+    found = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
+    return float(found["TaskDuration"])
+
+
 def test_first_paint_and_ticks_of_many_long_runs(page: Any, many_runs: Path) -> None:
     megabytes = sum(path.stat().st_size for path in many_runs.rglob("metrics.jsonl")) / 1e6
     with serving(many_runs) as (address, process):
@@ -64,18 +70,24 @@ def test_first_paint_and_ticks_of_many_long_runs(page: Any, many_runs: Path) -> 
 
         # Ticks, while one run grows as a living one does.
         run = many_runs / f"run-{RUNS - 1:03d}"
+        session = page.context.new_cdp_session(page)
+        session.send("Performance.enable", {"timeDomain": "threadTicks"})  # not the clock of a busy machine
         before, ticks = processor_seconds(process), []
+        page_before, count_before = page_seconds(session), page.evaluate("window.dashboard.ticks")
         for step in range(1_000_000, 1_000_010):
             with (run / "metrics.jsonl").open("a") as file:
                 file.write(json.dumps({"kind": "train", "env_steps": step, "mean_return": 1.0}) + "\n")
             page.wait_for_function(ENDS_AT, arg=step)
             ticks.append(page.evaluate("window.dashboard.lastTick") / 1000)
         each = (processor_seconds(process) - before) / len(ticks)
+        count = page.evaluate("window.dashboard.ticks") - count_before
+        drawn = (page_seconds(session) - page_before) / count
         print(
             f"\n{RUNS} runs x {LINES} lines ({megabytes:.0f} MB): first paint {paint:.2f} s, all rows {rows:.2f} s,"
             f" newest curve {chart:.2f} s, all evaluations {filled:.2f} s;"
             f" server {server:.2f} s of processor time until then, {1000 * each:.0f} ms per tick;"
-            f" page {1000 * sorted(ticks)[5]:.0f} ms wall time per tick, requests included"
+            f" page {1000 * drawn:.0f} ms of processor time per tick ({count} ticks),"
+            f" {1000 * sorted(ticks)[5]:.0f} ms wall time with its requests"
         )
-        assert server < 30 and each < TICK_SECONDS
+        assert server < 30 and each < TICK_SECONDS and drawn < TICK_SECONDS
         assert paint < FIRST_PAINT_SECONDS

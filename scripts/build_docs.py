@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from docs_notebooks import notebook_page
 from docs_reference import reference_pages
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,6 +47,8 @@ def stage(source: Path) -> None:
     """Lay out all pages below `source`, as Sphinx wants them."""
     written = [*PAGES, *(page.relative_to(ROOT).as_posix() for page in sorted((ROOT / "docs").rglob("*.md")))]
     texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in written} | dict(reference_pages())
+    for notebook in sorted((ROOT / "examples" / "notebooks").glob("*.ipynb")):
+        texts[notebook.relative_to(ROOT).with_suffix(".md").as_posix()] = notebook_page(notebook)
     texts["index.md"] = home_page(texts["docs/index.md"])
     linked: set[str] = set()
     for name, text in texts.items():
@@ -75,6 +78,8 @@ def page_text(name: str, text: str, documents: set[str]) -> tuple[str, set[str]]
         path = posixpath.normpath(posixpath.join(posixpath.dirname(name), link))
         if path in documents:
             return match[0]
+        if path.endswith(".ipynb"):  # a page of the site too
+            return f"{before}{link.removesuffix('.ipynb')}.md{anchor}{after}"
         files.add(path)
         is_picture = Path(path).suffix in PICTURES
         return match[0] if is_picture else f"{before}{link}.md{anchor}{after}"

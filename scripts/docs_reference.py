@@ -22,9 +22,11 @@ from rl_training import errors
 from rl_training.command_line.app import app
 from rl_training.config.algorithm_table import ALGORITHMS, Algorithm
 from rl_training.config.loading import describe_config, list_presets
+from rl_training.zoo.plots import picture_name
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "docs" / "benchmarks"
+CURVES = REPORTS / "curves"  # of rows whose five runs were not kept
 _SPANS = re.compile(r"(`[^`]+`)")
 _SHAPE = re.compile(r"\[(?:[A-Z]'?|\d+|[a-z]+|\.\.\.)(?:, (?:[A-Z]'?|\d+|[a-z]+|\.\.\.))*\]")
 
@@ -135,16 +137,16 @@ def _results(algorithm: str) -> Iterator[str]:
             steps, bar = f"{line['env_steps']:,}", "" if line["bar"] is None else f"{line['bar']:g}"
             link = f"[{report.stem}](../../docs/benchmarks/{report.stem}.md)"
             rows.append((line["name"], f"{line['median']:.1f}", bar, str(len(line["scores"])), steps, link))
-            picture = f"{line['environment'].lower().replace('/', '-')}.png"
-            if (REPORTS / picture).is_file() and picture not in pictures:
+            found = [folder for folder in (REPORTS, CURVES) if (folder / picture_name(line["environment"])).is_file()]
+            picture = (line["environment"], found[0] / picture_name(line["environment"])) if found else None
+            if picture is not None and picture not in pictures:
                 pictures.append(picture)
     if rows:
         yield "## Results"
         yield "Medians over seeds of the last checkpoint. The bar is the score that the preset must reach."
         yield table(["preset", "median", "bar", "seeds", "steps", "benchmark"], rows)
-    for picture in pictures:
-        name = picture.removesuffix(".png")
-        yield f"![Learning curves of all algorithms on {name}](../../docs/benchmarks/{picture})"
+    for environment, path in pictures:
+        yield f"![Learning curves of all algorithms on {environment}](../../{path.relative_to(ROOT).as_posix()})"
 
 
 def _run_settings() -> str:

@@ -145,7 +145,8 @@ def extras() -> dict[str, list[str]]:
 
 def test_extras_that_are_named_exist() -> None:
     # robotics needs an older MuJoCo, envpool a newer Python
-    for_users = set(extras()) - {"all", "dev", "bench", "browser", "docs", "robotics", "envpool"}
+    apart = {"dev", "bench", "browser", "docs", "notebooks", "robotics", "envpool"}
+    for_users = set(extras()) - {"all"} - apart
     (everything,) = extras()["all"]
     assert set(re.fullmatch(r"rl_training\[(.*)\]", everything)[1].split(",")) == for_users  # type: ignore[index]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

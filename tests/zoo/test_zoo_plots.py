@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rl_training.analysis.chart import FAINT
-from rl_training.zoo.plots import COLORS, _draw_matrix, _draw_panels, plot_overview
+from rl_training.zoo.plots import COLORS, _draw_matrix, _draw_panels, _seeds_text, plot_overview
 from zoo_helpers import curve, entry_of
 
 
@@ -47,5 +49,21 @@ def test_an_overview_of_many_algorithms_has_a_row_per_env_and_a_column_per_algor
     assert drawn[:7] == [True] * 7 and sum(drawn[7:]) == 1, "an algorithm without a row has an empty place"
     words = {text.get_text() for axes in figure.axes for text in axes.texts}
     assert {"ppo", "impala", "CartPole-v1", "Acrobot-v1"} <= words
+    assert figure.get_suptitle() == "Classic: mean return over env steps, one seed per curve"
     assert plot_overview("Classic", [("CartPole-v1", many)], tmp_path / "many.png")
     assert plot_overview("Classic", [("CartPole-v1", few)], tmp_path / "few.png")
+
+
+@pytest.mark.parametrize(
+    ("seeds", "expected"),
+    [
+        ([1, 1], "one seed per curve"),
+        ([5, 5], "median and middle half of 5 seeds"),
+        ([1, 5, 3], "median and middle half of 1 to 5 seeds"),
+    ],
+)
+def test_a_picture_says_how_many_seeds_its_curves_have(seeds: list[int], expected: str) -> None:
+    rows = [
+        (entry, curves * number) for (entry, curves), number in zip(rows_of("ppo", "a2c", "dqn"), seeds, strict=False)
+    ]
+    assert _seeds_text(rows) == expected

@@ -25,9 +25,11 @@ from rl_training.runtime.resolved_defaults import resolve_defaults
 from rl_training.runtime.run_envs import env_name, require_stored_spaces, spaces_of, with_env
 from rl_training.runtime.sink_list import split_sinks, uses_trackers
 from rl_training.runtime.spec import get_spec
+from rl_training.runtime.train_result import stored_curves
 from rl_training.runtime.workflows import CallbackArgument, TrainResult, allow_own_encoder, resume, train
 from rl_training.storage.checkpoints import Checkpoint, load_checkpoint, resolve_checkpoint, save_checkpoint
 from rl_training.storage.run_directory import is_run_directory, open_run_directory
+from rl_training.telemetry.notebook_view import run_html
 from rl_training.telemetry.sinks import Sink
 
 if TYPE_CHECKING:
@@ -311,6 +313,14 @@ class ManagedAlgorithm:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.config.env_id!r}, seed={self.config.seed}, env_steps={self.env_steps})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the result of the last `learn`, or what was loaded."""
+        if self.result is not None:
+            return self.result._repr_html_()
+        facts = {"env steps": f"{self.env_steps:,}", "seed": str(self.config.seed)}
+        curves = () if self.run_dir is None else stored_curves(self.run_dir)
+        return run_html(f"{self.algorithm} on {self.config.env_id}", facts, *curves)
 
     def _configure(self, env: Env | None, preset: Preset | None, settings: dict[str, Any]) -> TrainConfig:
         for name, instead in (("algo", f"{type(self).__name__} is {self.algorithm}"), ("env_id", "pass env instead")):

@@ -23,6 +23,8 @@ from rl_training.program import call
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.evaluation import DEFAULT_SEED
+from rl_training.telemetry.console_view import format_return
+from rl_training.telemetry.notebook_view import media_html
 from rl_training.telemetry.video import open_writer, require_gif
 from rl_training.text import one_line
 
@@ -46,6 +48,14 @@ class Recording:
     lengths: tuple[int, ...]
     pictures: int = 0
     speed: float = 1.0
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the episodes themselves."""
+        scores = ", ".join(format_return(value) for value in self.returns)
+        caption = f"{len(self.returns)} episode{'s' * (len(self.returns) != 1)}, return {scores}"
+        if self.speed > 1.05:
+            caption += f", {self.speed:.3g} times as fast"
+        return media_html(self.path, caption) if self.path is not None else f"<div>{caption}</div>"
 
 
 def has_display() -> bool:

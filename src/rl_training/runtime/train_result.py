@@ -10,6 +10,9 @@ from rl_training.diagnosis.run_finding import Finding
 from rl_training.errors import RLTrainingError
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.evaluation import EvalResult
+from rl_training.telemetry.console_view import format_duration, format_return
+from rl_training.telemetry.metric_lines import METRICS_FILE, iterate_lines
+from rl_training.telemetry.notebook_view import run_html
 from rl_training.text import describe_error, one_line
 
 
@@ -66,7 +69,34 @@ class TrainResult:
         finding = None if self.evaluation is None else self.evaluation.finding
         return [] if finding is None else [finding]
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the score, the curves and what seems wrong."""
+        config = self.agent.config
+        facts = {"env steps": f"{self.env_steps:,}", "seed": str(self.seed)}
+        if self.evaluation is not None:
+            spread, episodes = format_return(self.evaluation.std_return), len(self.evaluation.returns)
+            facts["evaluation"] = f"{format_return(self.evaluation.mean_return)} ± {spread} ({episodes} episodes)"
+        facts["time"] = f"{format_duration(self.wall_seconds)} ({self.steps_per_second:,.0f} steps/s)"
+        facts["run"] = str(self.run_dir)
+        notes = [*self.warnings(), *(str(finding) for finding in self.findings)]
+        if self.stop_reason is not None:
+            notes.insert(0, f"stopped: {self.stop_reason}")
+        elif self.interrupted:
+            notes.insert(0, "stopped early; `resume` continues it")
+        return run_html(f"{config.algo} on {config.env_id}", facts, *stored_curves(self.run_dir), notes)
+
     def _evaluation_failure(self) -> str:
         assert self.evaluation_error is not None
         expected = isinstance(self.evaluation_error, RLTrainingError)
         return one_line(self.evaluation_error, 1000) if expected else describe_error(self.evaluation_error)
+
+
+def stored_curves(run_dir: Path) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    """Step and return of the metric lines of a run: of training and of evaluations. Empty if it has none."""
+    training, evaluations = [], []
+    for line in iterate_lines(run_dir / METRICS_FILE, skip_damaged=True, containing=b"mean_return"):
+        name, curve = ("eval_mean_return", evaluations) if line.get("kind") == "eval" else ("mean_return", training)
+        step, value = line.get("env_steps"), line.get(name)
+        if isinstance(step, (int, float)) and isinstance(value, (int, float)):
+            curve.append((float(step), float(value)))
+    return training, evaluations

@@ -1,4 +1,4 @@
-"""The console display of a run: a live panel on a terminal, plain lines elsewhere, nothing in quiet mode."""
+"""The display of a run: a live panel on a terminal or in a notebook, plain lines elsewhere, nothing in quiet mode."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rl_training.telemetry.console_view import Snapshot, actors_text, plain_line, render
 from rl_training.telemetry.metric_lines import INFO_PREFIX, WALL_CLOCK_FIELDS
+from rl_training.telemetry.notebook_panel import NotebookPanel, in_notebook
+from rl_training.telemetry.notebook_view import snapshot_html
 from rl_training.terminal import encodable, make_console, write
 from rl_training.text import clean_text
 
@@ -20,9 +22,12 @@ if TYPE_CHECKING:
 
 _LIVE_INTERVAL = 0.1
 _PLAIN_INTERVAL = 5.0
+_NOTEBOOK_INTERVAL = 0.5
+_INTERVALS = {"live": _LIVE_INTERVAL, "plain": _PLAIN_INTERVAL, "notebook": _NOTEBOOK_INTERVAL}
 _DRAWING_SHARE = 0.01  # largest share of the run's time; a slow terminal is redrawn less often
 _RATE_WINDOW = 15.0
 _HISTORY = 400
+_NOTES = 6  # that a notebook keeps below its panel
 _RETURN_FIELDS = ("mean_return", "episode_return")
 _METRIC_ORDER = (
     "policy_loss", "actor_loss", "value_loss", "critic_loss", "loss", "entropy", "approx_kl",
@@ -35,7 +40,8 @@ class ConsoleDisplay:
     """Shows the progress of one run on `stream`. The default is stderr, because stdout is for machine output.
 
     With `enabled=None` the display draws a live panel on a terminal and prints plain lines elsewhere; `True` always
-    draws the panel; `False` shows nothing. A display that cannot write turns quiet and never stops a run.
+    draws the panel; `False` shows nothing. In a notebook, the panel is HTML below the cell, unless there is a `stream`.
+    A display that cannot write turns quiet and never stops a run.
     """
 
     def __init__(
@@ -48,9 +54,10 @@ class ConsoleDisplay:
         enabled: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._stream = stream if stream is not None else sys.stderr
         self._clock = clock
-        self._mode = _choose_mode(self._stream, enabled)
+        self._mode = "notebook" if stream is None and enabled is not False and in_notebook() else ""
+        self._stream = stream if stream is not None else sys.stderr
+        self._mode = self._mode or _choose_mode(self._stream, enabled)
         self._snapshot = Snapshot(clean_text(title, 80), total_steps, env_steps=start_step)
         self._start_step = start_step
         self._started_at = 0.0
@@ -60,7 +67,11 @@ class ConsoleDisplay:
         self._samples: deque[tuple[float, int]] = deque()
         self._returns: deque[float] = deque(maxlen=_HISTORY)
         self._known_metrics: dict[str, float | None] = {}
+        self._curve: list[tuple[int, float]] = []
+        self._eval_curve: list[tuple[int, float]] = []
+        self._notes: deque[str] = deque(maxlen=_NOTES)
         self._live: Live | None = None
+        self._panel = NotebookPanel()
 
     def start(self) -> None:
         """Start drawing. A second call does nothing."""
@@ -71,9 +82,10 @@ class ConsoleDisplay:
         self._samples.append((self._started_at, self._start_step))
         if self._mode == "live":
             self._guard(self._start_live)
-        if self._mode != "quiet":
-            interval = _LIVE_INTERVAL if self._mode == "live" else _PLAIN_INTERVAL
-            self._next_draw = self._started_at + interval
+        if self._mode == "notebook":
+            self._draw(self._started_at)
+        elif self._mode != "quiet":
+            self._next_draw = self._started_at + _INTERVALS[self._mode]
 
     def update(self, env_steps: int, line: Mapping[str, Any] | None = None) -> None:
         """Report the environment steps so far and the newest metric line, if any. Most calls draw nothing."""
@@ -86,7 +98,9 @@ class ConsoleDisplay:
 
     def note(self, text: str) -> None:
         """Print one line above the live panel, such as an evaluation, a checkpoint or a warning."""
-        if self._running and self._mode != "quiet":
+        if self._running and self._mode == "notebook":
+            self._notes.append(clean_text(text))
+        elif self._running and self._mode != "quiet":
             self._guard(lambda: self._print(clean_text(text)))
 
     def stop(self) -> None:
@@ -94,7 +108,9 @@ class ConsoleDisplay:
         if not self._running:
             return
         self._snapshot.finished = True
-        if self._mode == "live" or (self._mode == "plain" and self._printed_step != self._snapshot.env_steps):
+        if self._mode in ("live", "notebook") or (
+            self._mode == "plain" and self._printed_step != self._snapshot.env_steps
+        ):
             self._draw(self._clock())
         self._running = False
         self._next_draw = float("inf")
@@ -109,6 +125,7 @@ class ConsoleDisplay:
                 snapshot.eval_best = mean if snapshot.eval_best is None else max(mean, snapshot.eval_best)
                 snapshot.eval_step, snapshot.eval_episodes = line.get("env_steps"), line.get("eval_episodes")
                 snapshot.eval_infos = _numbers_of_env(line, "eval_" + INFO_PREFIX)
+                _extend(self._eval_curve, line.get("env_steps", snapshot.env_steps), mean)
             return
         snapshot.infos |= _numbers_of_env(line, INFO_PREFIX)
         snapshot.episodes = line.get("episodes", snapshot.episodes)
@@ -116,6 +133,7 @@ class ConsoleDisplay:
             if line.get(name) is not None:
                 snapshot.mean_return = line[name]
                 self._returns.append(line[name])
+                _extend(self._curve, line.get("env_steps", snapshot.env_steps), line[name])
                 break
         if "actors" in line:
             snapshot.actors = actors_text(line)
@@ -137,14 +155,15 @@ class ConsoleDisplay:
             self._guard(lambda: self._print(plain_line(snapshot)))
             self._printed_step = snapshot.env_steps
             self._next_draw = now + _PLAIN_INTERVAL
-        elif self._mode == "live":
+        elif self._mode in ("live", "notebook"):
             preferred = [name for name in _METRIC_ORDER if name in self._known_metrics]
             others = [name for name in self._known_metrics if name not in _METRIC_ORDER]
             snapshot.metrics = {name: self._known_metrics[name] for name in preferred + others}
             snapshot.return_history = tuple(self._returns)
+            snapshot.curve, snapshot.eval_curve = self._curve, self._eval_curve
             self._guard(self._refresh)
             cost = self._clock() - now
-            self._next_draw = now + max(_LIVE_INTERVAL, cost / _DRAWING_SHARE)
+            self._next_draw = now + max(_INTERVALS.get(self._mode, 0.0), cost / _DRAWING_SHARE)
         if self._mode == "quiet":
             self._next_draw = float("inf")
 
@@ -177,7 +196,9 @@ class ConsoleDisplay:
         self._refresh()
 
     def _refresh(self) -> None:
-        if self._live is not None:
+        if self._mode == "notebook":
+            self._panel.show(snapshot_html(self._snapshot, self._notes))
+        elif self._live is not None:
             console = self._live.console
             view = render(
                 self._snapshot,
@@ -218,6 +239,13 @@ class ConsoleDisplay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _extend(curve: list[tuple[int, float]], step: int, value: float) -> None:
+    """Add a point; a long curve keeps every second one, so that the whole run stays visible."""
+    curve.append((step, value))
+    if len(curve) > _HISTORY:
+        del curve[1:-1:2]
 
 
 def _numbers_of_env(line: Mapping[str, Any], prefix: str) -> dict[str, float | None]:

@@ -45,6 +45,8 @@ class Snapshot:
     steps_per_second: float | None = None
     mean_return: float | None = None  # of the last training episodes
     return_history: Sequence[float] = ()
+    curve: Sequence[tuple[int, float]] = ()  # step and return of training, over the whole run
+    eval_curve: Sequence[tuple[int, float]] = ()
     eval_mean: float | None = None
     eval_std: float | None = None
     eval_best: float | None = None

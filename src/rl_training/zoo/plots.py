@@ -73,7 +73,7 @@ def plot_environment(environment: str, rows: Rows, folder: Path) -> Path | None:
             figure = new_figure((8.2, 4.5))
             axes = figure.subplots()
             _draw_all(axes, rows)
-            axes.set_title(environment)
+            axes.set_title(f"{environment}: {_seeds_text(rows)}")
             axes.set_xlabel("env steps")
             axes.set_ylabel("mean return of an evaluation")
             axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -95,7 +95,7 @@ def _draw_panels(environment: str, rows: Rows) -> Figure:
         axes.set_title(names[place], fontsize=11, color=_family_color(rows[place][0].algorithm), loc="left")
         # The axes of a column are shared; ticks belong to the lowest one that is there.
         axes.tick_params(labelbottom=place + columns >= len(rows))
-    figure.suptitle(f"{environment}: mean return of an evaluation, median and middle half of the seeds", fontsize=13)
+    figure.suptitle(f"{environment}: mean return of an evaluation, {_seeds_text(rows)}", fontsize=13)
     figure.supxlabel(f"env steps  ·  {_legend_of(rows)}", fontsize=10, color=SOFT_INK)
     return figure
 
@@ -130,7 +130,7 @@ def _draw_matrix(title: str, shown: Sequence[tuple[str, Rows]]) -> Figure:
     for algorithm, axes in zip(algorithms, grid[0], strict=True):
         axes.text(0.5, 1.14, algorithm, transform=axes.transAxes, color=_family_color(algorithm), **HEADING)
     every = [row for _, rows in shown for row in rows]
-    figure.suptitle(f"{title}: mean return over env steps, median and middle half of the seeds", fontsize=13)
+    figure.suptitle(f"{title}: mean return over env steps, {_seeds_text(every)}", fontsize=13)
     figure.supxlabel(f"{_legend_of(every)}; empty: not in this benchmark", fontsize=10, color=SOFT_INK)
     return figure
 
@@ -151,14 +151,23 @@ def _draw_side_by_side(title: str, shown: Sequence[tuple[str, Rows]]) -> Figure:
         names.append("published curve")
         handles += axes.plot([], [], color="#555555", marker=MARKS[0], **PUBLISHED)
     figure.legend(handles, names, loc="outside lower center", ncols=min(8, len(names)))
-    legend = "median and middle half of the seeds; stars are references, marks at the edge bars"
-    figure.suptitle(f"{title}: {legend}")
+    every = [row for _, rows in shown for row in rows]
+    figure.suptitle(f"{title}: {_seeds_text(every)}; stars are references, marks at the edge bars")
     return figure
 
 
 def _family_color(algorithm: str) -> str:
     """Two colors that mean something: on-policy algorithms, and those that learn from replay."""
     return COLORS[1] if algorithm in ALGORITHMS and ALGORITHMS[algorithm].loop == "replay" else COLORS[0]
+
+
+def _seeds_text(rows: Rows) -> str:
+    """What a curve is made of: one seed has no median."""
+    counts = sorted({sum(curve.steps.size > 0 for curve in curves) for _, curves in rows})
+    if counts == [1]:
+        return "one seed per curve"
+    number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"median and middle half of {number} seeds"
 
 
 def _legend_of(rows: Rows) -> str:

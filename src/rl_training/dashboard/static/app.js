@@ -46,6 +46,7 @@
       wait = await page.tick();
       if (own !== turn) return;
       D.lastTick = performance.now() - started;
+      D.ticks = (D.ticks || 0) + 1;
       show(true);
     } catch (error) {
       if (own !== turn) return;
