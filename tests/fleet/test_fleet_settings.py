@@ -78,3 +78,12 @@ def test_a_resumed_run_keeps_its_actors_and_its_mode(tmp_path: Path) -> None:
         name = change.partition("=")[0]
         with pytest.raises(ConfigError, match=f"runtime.{name}: cannot change {words} when a run is resumed"):
             resume(half.run_dir, overrides=[f"runtime.{change}"], show=False)
+
+
+def test_actors_in_this_process_do_not_make_a_run_larger_than_its_checkpoint(tmp_path: Path) -> None:
+    """RMSprop stores one number beside each weight, and each of these actors has weights of its own."""
+    small = {"num_envs": 4, "num_steps": 8, "eval_every": 0}
+    runtime = {"runtime.actors": 4, "runtime.backend": "inline", "output_dir": str(tmp_path), "eval_episodes": 1}
+    config = load_config("impala/cartpole", {"total_timesteps": 64, "eval_max_steps": 5, **small, **runtime})
+    done = train(config, show=False)
+    assert resume(done.run_dir, total_timesteps=96, show=False).env_steps == 96

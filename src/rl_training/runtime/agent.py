@@ -229,17 +229,18 @@ def _not_valid_here(checkpoint: Checkpoint, error: ConfigError) -> CheckpointErr
     return CheckpointError(f"{checkpoint.path}: its config is not valid here: {error}")
 
 
-def no_larger_than(checkpoint: Checkpoint) -> AbstractContextManager[None]:
+def no_larger_than(checkpoint: Checkpoint, learners: int = 1) -> AbstractContextManager[None]:
     """Refuse, before it is initialized, a network for which the checkpoint does not hold enough numbers.
 
     A few changed bytes of the config can ask for any size. The tensors of the checkpoint have a size that was paid for.
+    Actors in this process have a learner each, so the size counts for `learners` of them.
     """
     sizes = [math.prod(tensor.shape) for _, tensor in stored_tensors(checkpoint.state.get("learner"))]
     refusal = CheckpointError(
         f"{checkpoint.path}: does not fit {checkpoint.algorithm}: the config describes a larger model than the "
         f"{sum(sizes):,} numbers in the checkpoint"
     )
-    return parameter_limit(sum(sizes), len(sizes), refusal)
+    return parameter_limit(learners * sum(sizes), learners * len(sizes), refusal)
 
 
 def stored_tensors(state: Any, path: str = "learner") -> Iterator[tuple[str, Any]]:

@@ -66,7 +66,8 @@ def _fleet_loop(
         spaces = greeting.spaces
         _check_run(config, env, eval_env, spaces, checkpoint)
         config = resolve_auto(config, spaces, greeting.vector_backend)
-        with contextlib.nullcontext() if checkpoint is None else no_larger_than(checkpoint):
+        learners = 1 + (config.runtime.actors if config.runtime.backend == "inline" else 0)
+        with contextlib.nullcontext() if checkpoint is None else no_larger_than(checkpoint, learners):
             loop = build_fleet_loop(config, fleet, spaces, signals.overdue)
         yield loop
 
