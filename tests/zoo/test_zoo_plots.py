@@ -50,6 +50,9 @@ def test_an_overview_of_many_algorithms_has_a_row_per_env_and_a_column_per_algor
     words = {text.get_text() for axes in figure.axes for text in axes.texts}
     assert {"ppo", "impala", "CartPole-v1", "Acrobot-v1"} <= words
     assert figure.get_suptitle() == "Classic: mean return over env steps, one seed per curve"
+    assert figure.get_supxlabel().endswith("empty: not in this benchmark")
+    partial = _draw_matrix("Classic", [("CartPole-v1", many)], is_whole=False)
+    assert partial.get_supxlabel().endswith("empty: not in this benchmark, or no curve is kept")
     assert plot_overview("Classic", [("CartPole-v1", many)], tmp_path / "many.png")
     assert plot_overview("Classic", [("CartPole-v1", few)], tmp_path / "few.png")
 

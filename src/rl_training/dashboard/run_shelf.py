@@ -95,6 +95,7 @@ class Glance:
             "last": scores.last,
             "best": scores.best,
             "scored_at": scores.steps,
+            "is_final": bool(self._evaluations) and self._evaluations[-1].is_result,
             "speed": speed,
             "seconds": seconds,
             "stop_reason": info.get("stop_reason"),

@@ -105,13 +105,14 @@ def plot_overview(title: str, environments: Sequence[tuple[str, Rows]], path: Pa
     shown = [(environment, nonempty) for environment, rows in environments if (nonempty := _with_curves(rows))]
     if not shown:
         return None
+    is_whole = sum(len(rows) for _, rows in shown) == sum(len(rows) for _, rows in environments)
     with chart_style("omit --write"):
         if max(len(rows) for _, rows in shown) > MOST_TOGETHER:
-            return save_png(_draw_matrix(title, shown), path)
+            return save_png(_draw_matrix(title, shown, is_whole), path)
         return save_png(_draw_side_by_side(title, shown), path)
 
 
-def _draw_matrix(title: str, shown: Sequence[tuple[str, Rows]]) -> Figure:
+def _draw_matrix(title: str, shown: Sequence[tuple[str, Rows]], is_whole: bool = True) -> Figure:
     algorithms = sorted({entry.algorithm for _, rows in shown for entry, _ in rows}, key=_number)
     figure = new_figure((1.18 * len(algorithms) + 1.7, 1.08 * len(shown) + 1.1))
     grid = figure.subplots(len(shown), len(algorithms), sharex="row", sharey="row", squeeze=False)
@@ -131,7 +132,8 @@ def _draw_matrix(title: str, shown: Sequence[tuple[str, Rows]]) -> Figure:
         axes.text(0.5, 1.14, algorithm, transform=axes.transAxes, color=_family_color(algorithm), **HEADING)
     every = [row for _, rows in shown for row in rows]
     figure.suptitle(f"{title}: mean return over env steps, {_seeds_text(every)}", fontsize=13)
-    figure.supxlabel(f"{_legend_of(every)}; empty: not in this benchmark", fontsize=10, color=SOFT_INK)
+    empty = "not in this benchmark" if is_whole else "not in this benchmark, or no curve is kept"
+    figure.supxlabel(f"{_legend_of(every)}; empty: {empty}", fontsize=10, color=SOFT_INK)
     return figure
 
 

@@ -6,10 +6,15 @@
   const probe = D.h("span", { hidden: true });
   document.documentElement.append(probe);
 
-  // A color of the look, as the browser resolves it for the theme of this moment.
+  // A color of the look, as the browser resolves it for the theme of this moment. Each answer makes it compute the
+  // styles of the page, so they are kept until the theme changes.
+  const resolved = new Map();
   D.color = function (name, alpha) {
-    probe.style.color = `var(--${name})`;
-    const parts = getComputedStyle(probe).color.match(/[\d.]+/g) || ["0", "0", "0"];
+    if (!resolved.has(name)) {
+      probe.style.color = `var(--${name})`;
+      resolved.set(name, getComputedStyle(probe).color.match(/[\d.]+/g) || ["0", "0", "0"]);
+    }
+    const parts = resolved.get(name);
     return alpha === undefined ? `rgb(${parts.slice(0, 3)})` : `rgba(${parts.slice(0, 3)},${alpha})`;
   };
   D.seriesColor = (place, alpha) => D.color("series-" + ((place % 7) + 1), alpha);
@@ -136,7 +141,10 @@
   }
 
   D.chart = (make, height) => new Chart(make, height);
-  D.redrawAll = () => charts.forEach((chart) => chart.refresh());
+  D.redrawAll = function () {
+    resolved.clear();
+    charts.forEach((chart) => chart.refresh());
+  };
   let resizing = 0;
   window.addEventListener("resize", () => {
     clearTimeout(resizing);

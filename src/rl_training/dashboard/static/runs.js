@@ -87,7 +87,7 @@
     return [
       D.h("dl", { class: "tiles" },
         tile("Env steps", D.short(row.steps), share === null ? null : `${share.toFixed(share < 10 ? 1 : 0)} % of ${D.short(row.total)}`),
-        tile("Last evaluation", D.score(row.last), row.scored_at === null || row.scored_at === undefined ? "none yet" : "mean return at step " + D.short(row.scored_at)),
+        tile(row.is_final ? "Final evaluation" : "Last evaluation", D.score(row.last), row.scored_at === null || row.scored_at === undefined ? "none yet" : row.is_final ? "on the seeds of rl-training eval" : "mean return at step " + D.short(row.scored_at)),
         tile("Best evaluation", D.score(row.best), "mean return"),
         tile("Speed", row.speed ? D.count(Math.round(row.speed)) : "–", "env steps per second"),
         row.status === "running" ? tile("Time left", D.duration(left), "at this speed") : tile("Trained for", D.duration(row.seconds), null)),
