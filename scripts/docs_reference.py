@@ -129,20 +129,24 @@ def _prose(text: str) -> str:
 def _results(algorithm: str) -> Iterator[str]:
     """The rows of the kept benchmark tables, and the curves of their environments."""
     rows, pictures = [], []
-    for report in sorted(REPORTS.glob("*.json")):
+    for report in [*sorted(REPORTS.glob("*.json")), *sorted(CURVES.glob("*.json"))]:
         lines = json.loads(report.read_text(encoding="utf-8"))
         for line in lines:
             if line["algorithm"] != algorithm or line.get("median") is None:
                 continue
+            if line["name"] in [row[0] for row in rows]:  # its page has more seeds
+                continue
             steps, bar = f"{line['env_steps']:,}", "" if line["bar"] is None else f"{line['bar']:g}"
-            link = f"[{report.stem}](../../docs/benchmarks/{report.stem}.md)"
+            link = f"[{report.stem}](../../{report.relative_to(ROOT).with_suffix('.md').as_posix()})"
             rows.append((line["name"], f"{line['median']:.1f}", bar, str(len(line["scores"])), steps, link))
             found = [folder for folder in (REPORTS, CURVES) if (folder / picture_name(line["environment"])).is_file()]
             picture = (line["environment"], found[0] / picture_name(line["environment"])) if found else None
             if picture is not None and picture not in pictures:
                 pictures.append(picture)
-    if rows:
-        yield "## Results"
+    yield "## Results"
+    if not rows:
+        yield "No whole run is kept yet; [benchmarks](../../docs/benchmarks.md) says what there is."
+    else:
         yield "Medians over seeds of the last checkpoint. The bar is the score that the preset must reach."
         yield table(["preset", "median", "bar", "seeds", "steps", "benchmark"], rows)
     for environment, path in pictures:

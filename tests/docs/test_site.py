@@ -34,12 +34,17 @@ class Parts(HTMLParser):
     def __init__(self, page: Path) -> None:
         super().__init__()
         self.fetched: list[str] = []
+        self.tags: list[str] = []
+        self.without_words: list[str] = []
         self.words: list[str] = []
         self.feed(page.read_text(encoding="utf-8"))
         self.text = " ".join("".join(self.words).split())
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         values = dict(attributes)
+        self.tags.append(tag)
+        if tag == "img" and not values.get("alt"):
+            self.without_words.append(values.get("src") or "")
         if tag in ("script", "img", "iframe", "source"):
             self.fetched.append(values.get("src") or "")
         elif tag == "link" and values.get("rel") in ("stylesheet", "preload", "icon", "preconnect"):
@@ -71,6 +76,17 @@ def test_nothing_is_fetched_from_another_host(site: Path) -> None:
         )
 
 
+def test_every_picture_has_words(site: Path) -> None:
+    missing = {page.name: found for page in site.rglob("*.html") if (found := Parts(page).without_words)}
+    assert missing == {}
+
+
+def test_notebooks_are_pages_with_their_outputs(site: Path) -> None:
+    for notebook in (ROOT / "examples" / "notebooks").glob("*.ipynb"):
+        page = Parts(site / notebook.relative_to(ROOT).with_suffix(".html"))
+        assert {"svg", "img"} <= set(page.tags) and "env steps" in page.text
+
+
 def test_pictures_and_local_links_of_all_pages_lead_somewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
         for link in Parts(page).fetched:
@@ -80,7 +96,9 @@ def test_pictures_and_local_links_of_all_pages_lead_somewhere(site: Path) -> Non
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_each_algorithm_has_its_page_with_all_settings(site: Path, name: str) -> None:
-    text = Parts(site / "reference" / "algorithms" / f"{name}.html").text
+    page = Parts(site / "reference" / "algorithms" / f"{name}.html")
+    text = page.text
+    assert page.tags.count("math") >= 2, "its equations are drawn"
     settings = [row for row in describe_config(name) if row.key.startswith("algo_kwargs.")]
     assert settings
     for row in settings:
