@@ -41,7 +41,7 @@ def main() -> None:
             home.mkdir(parents=True, exist_ok=True)
             train_all(home)
         with serving(home) as address:
-            take_all(address, out)
+            take_all(address, run_with_finding(home), out)
 
 
 def train_all(home: Path) -> None:
@@ -49,13 +49,21 @@ def train_all(home: Path) -> None:
         train(home, "ppo/cartpole", *SHORT, "--seeds", "0,1,2", "--set", f"learning_rate={rate}")
     train(home, "a2c/cartpole", *SHORT)
     train(home, "dqn/cartpole", *SHORT)
-    # Steps that are too large, which the run notices.
+    # Steps that are too large, which a run notices.
     steps = ("--total-timesteps", "40000", "--set", "eval_every=2000", "--quiet")
     train(home, "ppo/cartpole", *steps, "--set", "learning_rate=0.02", "--set", "run_name=ppo-CartPole-v1-lr-0.02")
 
 
 def train(home: Path, *words: str) -> None:
     subprocess.run([sys.executable, "-m", "rl_training", "train", *words], cwd=home, check=True)
+
+
+def run_with_finding(home: Path) -> str:
+    """The longest run that has found something wrong with itself."""
+    runs = [path.parent for path in (home / "runs").glob("*/findings.jsonl")]
+    if not runs:
+        raise SystemExit("no run has a finding: train with a larger learning rate")
+    return max(runs, key=lambda run: (run / "metrics.jsonl").stat().st_size).name
 
 
 @contextmanager
@@ -72,10 +80,10 @@ def serving(home: Path) -> Iterator[str]:
         process.wait(timeout=60)
 
 
-def take_all(address: str, out: Path) -> None:
+def take_all(address: str, name: str, out: Path) -> None:
     from playwright.sync_api import sync_playwright
 
-    run = f"{address}/run/ppo-CartPole-v1-lr-0.02"
+    run = f"{address}/run/{name}"
     names = [f"ppo-CartPole-v1-seed{seed}{again}" for again in ("", "-2") for seed in range(3)]
     compare = f"{address}/compare?" + "&".join(f"run={name}" for name in names)
     with sync_playwright() as playwright:
