@@ -3,8 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := dev,tensorboard,video,plots,dashboard,box2d,mujoco,atari,docs,notebooks
-LOCK_EXTRAS := tensorboard video plots dashboard box2d mujoco atari
+EXTRAS := dev,tensorboard,video,plots,dashboard,box2d,mujoco,atari,docs,notebooks,ray
+LOCK_EXTRAS := tensorboard video plots dashboard box2d mujoco atari ray
 COMMA := ,
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml constraints.txt
 			"$$($(PYTHON) -c 'import platform; print(platform.python_version())'):" \
 			"run again with PYTHON=python3.11 (or newer)" >&2; \
 		exit 1; }
-	@echo "installing into $(VENV): a few minutes the first time, 1.7 GB with the CPU build of PyTorch, on Linux about 6 GB" \
+	@echo "installing into $(VENV): a few minutes the first time, 2.0 GB with the CPU build of PyTorch, on Linux about 6 GB" \
 		"with PyPI's; to choose the CPU build: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make setup"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet \

@@ -22,6 +22,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--whole", action="store_true", help=text)
     text = "watch each run of test_soak.py for this long, and record its figures under their own item"
     parser.addoption("--soak-minutes", type=float, default=0.0, help=text)
+    text = "kill an actor of test_actors.py every 5 seconds for this long, instead of every 2 seconds for one minute"
+    parser.addoption("--actor-minutes", type=float, default=0.0, help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,3 +46,37 @@ def test_pipelined_processes_equal_pipelined_actors_in_one_process(algo: str, ac
     inline = run(case, tmp_path / "inline", actors=actors, backend="inline", mode="pipelined")
     processes = run(case, tmp_path / "process", actors=actors, backend="process", mode="pipelined")
     assert_same_run(inline.run_dir, processes.run_dir)
+
+
+# One algorithm of each family, with what only it sends: memory, noise, several actions per step.
+ON_RAY = ["ppo", "recurrent_ppo", "dqn", "ddpg"]
+FURTHER = [("impala", 2), ("impala", 4), ("appo", 1), ("appo", 4)]
+
+
+def slow(*values: object) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def on_ray(case: Case, folder: Path, address: str, actors: int, mode: str) -> Path:
+    """A run on the cluster of these tests, of whose CPUs an actor takes only a part."""
+    return run(case, folder, actors=actors, mode=mode, backend="ray", address=address, cpus_per_actor=0.25).run_dir
+
+
+@pytest.mark.xdist_group("ray")
+@pytest.mark.parametrize(
+    "algo", [*ON_RAY, *(pytest.param(a, marks=pytest.mark.slow) for a in ALGORITHMS if a not in ON_RAY)]
+)
+def test_actors_on_ray_in_lockstep_equal_actors_in_one_process(algo: str, ray_address: str, tmp_path: Path) -> None:
+    case = case_of(algo)
+    inline = run(case, tmp_path / "inline", actors=2, backend="inline", mode="lockstep")
+    assert_same_run(inline.run_dir, on_ray(case, tmp_path / "ray", ray_address, 2, "lockstep"))
+
+
+@pytest.mark.xdist_group("ray")
+@pytest.mark.parametrize(("algo", "actors"), [("impala", 1), ("appo", 2), *(slow(*row) for row in FURTHER)])
+def test_pipelined_actors_on_ray_equal_pipelined_actors_in_one_process(
+    algo: str, actors: int, ray_address: str, tmp_path: Path
+) -> None:
+    case = replace(case_of(algo), steps=240)
+    inline = run(case, tmp_path / "inline", actors=actors, backend="inline", mode="pipelined")
+    assert_same_run(inline.run_dir, on_ray(case, tmp_path / "ray", ray_address, actors, "pipelined"))

@@ -31,7 +31,8 @@ REPORTS = (
     "wandb_project",
     "env_timeout",
 )
-MACHINE = ("threads", "device", "compile", "vector_backend", "runtime.backend", "runtime.actor_timeout")
+PLACE_OF_ACTORS = ("runtime.backend", "runtime.actor_timeout", "runtime.address", "runtime.cpus_per_actor")
+MACHINE = ("threads", "device", "compile", "vector_backend", *PLACE_OF_ACTORS)
 NOT_THE_EXPERIMENT = frozenset(("seed", *PLACE, *REPORTS, *MACHINE))
 SECTIONS = ("env_kwargs", "eval_env_kwargs", "runtime", "model", "algo_kwargs")
 LONGEST_VALUE = 60

@@ -85,3 +85,5 @@ def needed_extras(config: TrainConfig) -> Iterator[tuple[str, str]]:
     for entry in sinks_of(config):
         if entry.name in BUILT_IN_SINKS:
             yield entry.name, f"the sink {entry.name}"
+    if config.runtime.backend == "ray":
+        yield "ray", "runtime.backend ray"

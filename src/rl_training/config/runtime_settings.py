@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -15,13 +16,16 @@ if TYPE_CHECKING:
 
 MOST_ACTORS = 1024
 DEFAULT_MAX_LAG = 20
+ADDRESS = re.compile(r"auto|[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}", re.ASCII)
 
 
 class RuntimeConfig(StrictModel):
     """Who steps the environments of a run. By default the process that learns does, and nothing is started."""
 
-    backend: Literal["auto", "inline", "process"] = Field(
-        "auto", description="Where actors run; auto is process, or inline (in the learner's process) for one actor."
+    backend: Literal["auto", "inline", "process", "ray"] = Field(
+        "auto",
+        description="Where actors run; auto is process, or inline (in the learner's process) for one actor; ray is a "
+        "Ray cluster.",
     )
     actors: int = Field(1, ge=1, le=MOST_ACTORS, description="Number of actors that share the environments.")
     mode: Literal["auto", "lockstep", "pipelined", "async"] = Field(
@@ -35,6 +39,14 @@ class RuntimeConfig(StrictModel):
         gt=0,
         le=1_000_000,
         description="Seconds that an actor process may take per rollout before it is replaced.",
+    )
+    address: str | None = Field(
+        None,
+        description="The Ray cluster to join (ray): host:port of its head, or auto for the one that this machine is "
+        "part of; null starts one on this machine for the run.",
+    )
+    cpus_per_actor: float | None = Field(
+        None, gt=0, le=1024, description="CPUs that an actor takes of the cluster at `address` (ray); null is 1."
     )
 
     @property
@@ -70,6 +82,7 @@ class RuntimeConfig(StrictModel):
                 "leave it out or use mode async",
                 key="runtime.max_lag",
             )
+        self._check_ray()
         if self.mode == "auto" or self.mode in get_algorithm(train.algo).modes:
             return
         others = " or ".join(row.name for row in ALGORITHMS.values() if self.mode in row.modes)
@@ -82,3 +95,23 @@ class RuntimeConfig(StrictModel):
             f"runtime.mode: {train.algo} {reason} and cannot use {self.mode}; use mode lockstep, or {others}",
             key="runtime.mode",
         )
+
+    def _check_ray(self) -> None:
+        """Refuse settings of a Ray cluster that cannot be used, or would do nothing."""
+        if self.address is not None and self.backend != "ray":
+            raise ConfigError(
+                f"runtime.address: only runtime.backend ray joins a cluster, this run has {self.backend}; set it to "
+                "null or use backend ray",
+                key="runtime.address",
+            )
+        if self.address is not None and ADDRESS.fullmatch(self.address) is None:
+            way_out = "auto or host:port of the head node"
+            if "://" in self.address:
+                way_out += "; the learner runs on a machine of the cluster, not behind a Ray client"
+            raise ConfigError(f"runtime.address: {self.address!r} is not valid, use {way_out}", key="runtime.address")
+        if self.cpus_per_actor is not None and self.address is None:
+            raise ConfigError(
+                "runtime.cpus_per_actor: only a cluster that is joined shares out its CPUs; set it to null, or set "
+                "runtime.backend ray and runtime.address",
+                key="runtime.cpus_per_actor",
+            )

@@ -76,7 +76,8 @@ def resolve_threads(config: TrainConfig, observation_shape: tuple[int, ...] = ()
     if not wide and len(observation_shape) < 3:
         return 1
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
-    if config.runtime.resolved(config.algo).backend == "process":
+    runtime = config.runtime.resolved(config.algo)
+    if runtime.backend == "process" or (runtime.backend == "ray" and runtime.address is None):
         available -= config.runtime.actors  # each of them needs a core of its own
     # Torch's current number is the limit that the user set (OMP_NUM_THREADS). More threads than that on a shared
     # machine wait for each other, and training becomes many times slower.

@@ -69,11 +69,11 @@ def changed_on_resume(
 def _check_runtime(stored: TrainConfig, config: TrainConfig) -> None:
     """ConfigError if another number of actors or another mode would make it another experiment."""
     old, new = stored.runtime.resolved(stored.algo), config.runtime.resolved(config.algo)
+    others = [f"runtime.{name}" for name in type(new).model_fields if name not in RUNTIME_OF_THE_EXPERIMENT]
     for name in RUNTIME_OF_THE_EXPERIMENT:
         if getattr(old, name) != getattr(new, name):
             raise ConfigError(
                 f"runtime.{name}: cannot change from {getattr(old, name)} to {getattr(new, name)} when a run is "
-                f"resumed, only runtime.backend, runtime.max_lag and runtime.actor_timeout can; start a new run with "
-                f"`{call('train')}` instead",
+                f"resumed, only {', '.join(others)} can; start a new run with `{call('train')}` instead",
                 key=f"runtime.{name}",
             )

@@ -156,6 +156,7 @@ class Session:
 
     def _finish(self, stopped: bool) -> TrainResult:
         self.signals.saving()
+        self.crashes.report_survived()  # what ended the last round
         self._log()
         self._tell_of_infos(at_end=True)
         # A run that stops by itself is finished: it has done what it was asked to do.

@@ -19,9 +19,10 @@ from rl_training.data.rollout import Rollout
 from rl_training.envs.failures import EnvFailed, EnvFailure
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError
+from rl_training.program import call
 from rl_training.runtime.collector import RolloutDropped
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery, merged_rollout, merged_step
-from rl_training.runtime.fleet.fleet_protocol import Fleet
+from rl_training.runtime.fleet.fleet_protocol import Fleet, FleetLost
 from rl_training.runtime.fleet.tickets import Ledger, Ticket, UnknownTicket
 from rl_training.runtime.info_numbers import InfoNumbers
 from rl_training.runtime.steps import Episode, Step
@@ -132,7 +133,7 @@ class ActorCollector:
             if self.overdue():
                 self.abandon()
                 raise RolloutDropped
-            for event in self.fleet.poll(LONGEST_POLL):
+            for event in self._events():
                 if isinstance(event, Delivery):
                     self._accept(event)
                 else:
@@ -140,6 +141,15 @@ class ActorCollector:
             self.notes += self.fleet.notes[self._noted :]
             self._noted = len(self.fleet.notes)
         self.seconds_waiting += time.perf_counter() - started
+
+    def _events(self) -> list[Delivery | ActorFailure]:
+        """What has arrived. If no actor will ever deliver again, the run stops here and can be resumed."""
+        try:
+            return self.fleet.poll(LONGEST_POLL)
+        except FleetLost as lost:
+            self.notes.append(f"{lost}: the run is saved and stops; `{call('resume')}` continues it")
+            self.abandon()
+            raise RolloutDropped from None
 
     def take_round(self) -> list[Delivery]:
         """One delivery of each actor, in the order of the actors."""

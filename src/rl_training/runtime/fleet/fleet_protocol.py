@@ -23,6 +23,10 @@ class Greeting:
     vector_backend: BackendName
 
 
+class FleetLost(Exception):
+    """What the fleet runs on is gone, and the learner is not: the run is saved and ends."""
+
+
 class Fleet(Protocol):
     """The actors of a run, wherever they are. Actor k has the envs k * n to (k + 1) * n - 1 of the run."""
 
@@ -41,7 +45,7 @@ class Fleet(Protocol):
         """Hand a ticket and the published weights to its actor, which has no other."""
 
     def poll(self, seconds: float) -> list[Delivery | ActorFailure]:
-        """What has arrived, after at most `seconds`; empty if nothing has."""
+        """What has arrived, after at most `seconds`; empty if nothing has. FleetLost if nothing can arrive again."""
 
     def replace(self, actor: int) -> None:
         """Start an actor anew. This does not wait: its first delivery comes when its envs are made."""

@@ -13,11 +13,12 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.data.replay_memory import check_rollout_fits
 from rl_training.envs.env_types import EnvSource
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, install_hint
 from rl_training.runtime.fleet.actor_collector import ActorCollector
 from rl_training.runtime.fleet.fleet_protocol import Fleet
 from rl_training.runtime.fleet.inline import InlineFleet
 from rl_training.runtime.fleet.processes import ProcessFleet
+from rl_training.runtime.fleet.ray_setup import keep_private
 from rl_training.runtime.fleet.stale_loops import AsyncLoop, PipelinedLoop
 from rl_training.runtime.loops import Loop
 from rl_training.runtime.spec import get_spec
@@ -38,12 +39,30 @@ def open_fleet(
             "function that makes one environment, and set num_envs",
             key="runtime.actors",
         )
-    inline = config.runtime.backend == "inline"
-    fleet: Fleet = InlineFleet(config, env, overdue) if inline else ProcessFleet(config, env)
+    fleet: Fleet
+    if config.runtime.backend == "ray":
+        fleet = _ray_fleet(config, env)
+    elif config.runtime.backend == "inline":
+        fleet = InlineFleet(config, env, overdue)
+    else:
+        fleet = ProcessFleet(config, env)
     try:
         yield fleet
     finally:
         fleet.close()
+
+
+def _ray_fleet(config: TrainConfig, env: EnvSource | None) -> Fleet:
+    keep_private(joins=config.runtime.address is not None)  # ray reads these settings when it is imported
+    try:
+        from rl_training.runtime.fleet.ray_actors import RayFleet
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        message = f"runtime.backend: ray is not installed: {install_hint('ray')}"
+        raise ConfigError(message, key="runtime.backend") from None
+
+    return RayFleet(config, env)
 
 
 def build_fleet_loop(

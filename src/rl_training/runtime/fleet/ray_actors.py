@@ -1,0 +1,435 @@
+"""The `ray` backend: actors on the machines of a Ray cluster. This is the only file that imports ray.
+
+Ray starts processes, carries orders and deliveries, and knows which machines there are. Deadlines, replacements and the
+account of env steps are ours, as with the other backends: Ray notices a frozen machine only after about a minute, and
+an actor that Ray restarted by itself would have two supervisors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import os
+import shutil
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import ray
+from ray.exceptions import ActorUnschedulableError, OutOfMemoryError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from threadpoolctl import threadpool_limits
+
+from rl_training._version import __version__
+from rl_training.config.base import RolloutConfig
+from rl_training.config.own_classes import allow, given_class, hand_over
+from rl_training.config.train_config import TrainConfig
+from rl_training.envs.async_messages import HEADER, unpack
+from rl_training.envs.async_vector import CONSTRUCTOR_PATIENCE
+from rl_training.envs.async_worker import refusal
+from rl_training.envs.env_types import EnvSource
+from rl_training.errors import ConfigError, EnvError, raise_interrupts
+from rl_training.runtime.fleet.actor import Actor
+from rl_training.runtime.fleet.delivery import ActorFailure, Delivery, failure_of
+from rl_training.runtime.fleet.fleet_protocol import FleetLost, Greeting
+from rl_training.runtime.fleet.ray_setup import answers, check_store, object_store_size, session_folder
+from rl_training.runtime.fleet.tickets import Ticket
+from rl_training.text import one_line, reason
+
+INLINE_BYTES = 100_000  # weights up to this size travel with each ticket; larger ones go once to each machine
+GET_SECONDS = 5.0  # to take an object that has arrived
+CLOSE_SECONDS = 1.0  # for actors to close their envs
+PROBE_SECONDS, PROBES = 1.0, 3  # how often the head is looked for, and how often in vain until it counts as lost
+SUSPECT_SECONDS = 120.0  # a machine whose actor was silent gets no new one for so long: Ray takes 66 s to give it up
+SUSPENDED_SECONDS = 2.0  # a wait that takes this much longer than asked: this process itself was stopped meanwhile
+
+
+class RayActor:
+    """The side of an actor that Ray runs. Errors are answers: Ray would wrap those that are raised."""
+
+    def __init__(self, config: TrainConfig, env: EnvSource | None, index: int, luggage: Luggage):
+        import torch
+
+        torch.set_num_threads(1)
+        threadpool_limits(1, "blas")
+        luggage.unpack(config)
+        self._parts, self._actor = (config, env, index), None
+        self._idle_since = time.perf_counter()
+
+    def make(self) -> tuple[Greeting, str, str] | bytes:
+        """Make the envs. The answer says what they are, which machine this is, and which version is installed on it."""
+        try:
+            self._actor: Actor | None = Actor(*self._parts)
+        except BaseException as error:
+            raise_interrupts(error)
+            return refusal(error)
+        return self._actor.greeting, ray.get_runtime_context().get_node_id(), __version__
+
+    def equip(self, config: TrainConfig) -> None:
+        self._config: TrainConfig | None = config
+
+    def collect(self, ticket: Ticket, weights: Sequence[np.ndarray]) -> Delivery | ActorFailure | None:
+        if self._actor is None:
+            return None  # `make` has said why
+        waited = time.perf_counter() - self._idle_since
+        try:
+            if self._config is not None:
+                self._actor.equip(self._config)
+                self._config = None
+            self._actor.adopt(weights)
+            return self._actor.collect(ticket, waited)
+        except BaseException as error:
+            raise_interrupts(error)
+            return failure_of(self._actor.index, error)
+        finally:
+            self._idle_since = time.perf_counter()
+
+    def close(self) -> None:
+        if self._actor is not None:
+            self._actor.close()
+
+
+@dataclass(frozen=True)
+class Luggage:
+    """What a process of another machine does not know: envs that the program has registered, and its own encoder."""
+
+    specs: dict[str, Any]
+    encoder: type[Any] | None
+
+    @classmethod
+    def of(cls, config: TrainConfig) -> Luggage:
+        spec = gym.registry.get(config.env_id)
+        return cls({} if spec is None else {config.env_id: spec}, given_class(str(config.model.encoder)))
+
+    def unpack(self, config: TrainConfig) -> None:
+        for name, spec in self.specs.items():
+            gym.registry.setdefault(name, spec)
+        if self.encoder is not None:
+            hand_over(str(config.model.encoder), self.encoder)
+        elif config.model.has_own_encoder:
+            allow(str(config.model.encoder))
+
+
+@dataclass
+class Post:
+    """The place of one actor: its process of now, and what it is expected to do."""
+
+    handle: Any = None
+    made: Any = None  # the answer of `make` that is due
+    work: Any = None  # the delivery that is due
+    deadline: float = float("inf")
+    node: str | None = None  # the machine, once it is known
+
+
+class RayFleet:
+    """Actors on a Ray cluster: the one at `runtime.address`, or one on this machine that lasts as long as the run."""
+
+    def __init__(self, config: TrainConfig, env: EnvSource | None):
+        self._start_config, self._env, self._settings = config, env, config.runtime
+        self._timeout = config.runtime.actor_timeout
+        self._posts = [Post() for _ in range(config.runtime.actors)]
+        self._config: TrainConfig | None = None
+        self._greeting: Greeting | None = None
+        self._published: Sequence[np.ndarray] = ()
+        self._put: tuple[Sequence[np.ndarray], Any] = ((), None)  # the weights that are in the object store
+        self._suspects: dict[str, float] = {}  # machines with a silent actor, and until when
+        self._head, self._probed_at, self._waits_for_room = "", 0.0, False
+        self._stack = contextlib.ExitStack()  # what ends with the fleet
+        self.notes: list[str] = []
+
+    def start(self) -> Greeting:
+        self._connect()
+        self._check_cpus()
+        try:
+            for index in range(len(self._posts)):
+                self._start(index)
+        except (TypeError, AttributeError, ValueError) as error:  # what pickling raises
+            raise ConfigError(
+                f"env: it cannot be sent to the actors of a Ray cluster ({one_line(error)}): pass an env id, or a "
+                "function that makes everything it needs inside"
+            ) from None
+        deadline = time.monotonic() + CONSTRUCTOR_PATIENCE * self._timeout
+        greetings = [self._first_greeting(index, deadline) for index in range(len(self._posts))]
+        self._greeting = greetings[0]
+        return self._greeting
+
+    def equip(self, config: TrainConfig, state: Sequence[np.ndarray]) -> None:
+        self._config = config
+        self._check_store(config, sum(array.nbytes for array in state))
+        for post in self._posts:
+            post.handle.equip.remote(config)
+
+    def publish(self, state: Sequence[np.ndarray]) -> None:
+        self._published = state
+
+    def grant(self, ticket: Ticket) -> None:
+        post = self._posts[ticket.actor]
+        patience = self._timeout if post.made is None else self._timeout * (1 + CONSTRUCTOR_PATIENCE)
+        post.deadline = time.monotonic() + patience
+        post.work = post.handle.collect.remote(ticket, self._weights())
+
+    def poll(self, seconds: float) -> list[Delivery | ActorFailure]:
+        self._check_head()
+        due = {ref: index for index, post in enumerate(self._posts) for ref in (post.made, post.work) if ref}
+        started = time.monotonic()
+        ready, _ = ray.wait(list(due), num_returns=1, timeout=seconds)
+        if ready:
+            ready, _ = ray.wait(list(due), num_returns=len(due), timeout=0)
+        overslept = time.monotonic() - started - seconds
+        if overslept > SUSPENDED_SECONDS:
+            for post in self._posts:
+                post.deadline += overslept
+        events: list[Delivery | ActorFailure] = []
+        for ref in sorted(ready, key=due.__getitem__):
+            if (event := self._read(due[ref], ref)) is not None:
+                events.append(event)
+        if not ready:
+            events += self._late()
+        return events
+
+    def replace(self, actor: int) -> None:
+        assert self._config is not None
+        self._put_down(self._posts[actor])
+        self._start(actor)
+        self._posts[actor].handle.equip.remote(self._config)
+
+    def alive(self) -> int:
+        return sum(post.handle is not None and post.made is None for post in self._posts)
+
+    def close(self) -> None:
+        """End all actors, and the cluster if it was started for them. Works on a half-started fleet too."""
+        if self._head:
+            handles = [post.handle for post in self._posts if post.handle is not None]
+            with contextlib.suppress(RayError, ValueError):
+                closing = [handle.close.remote() for handle in handles]
+                if closing:
+                    ray.wait(closing, num_returns=len(closing), timeout=CLOSE_SECONDS)
+                for handle in handles:
+                    ray.kill(handle)
+        self._posts, self._head, self._put = [], "", ((), None)
+        self._stack.close()
+
+    # The cluster.
+
+    def _connect(self) -> None:
+        """Join the cluster that the settings name, or start one."""
+        address = self._settings.address
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if address is None:
+            folder = session_folder()
+            self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            options |= {"num_cpus": len(self._posts), "num_gpus": 0, "object_store_memory": object_store_size()}
+            options |= {"include_dashboard": False, "_temp_dir": folder}
+        elif address != "auto" and not answers(address):
+            raise ConfigError(f"runtime.address: no Ray cluster answers at {address}", key="runtime.address")
+        if ray.is_initialized():  # by the program that uses this library: it is left as it is
+            self._head = ray.get_runtime_context().gcs_address
+            return
+        self._stack.callback(ray.shutdown)  # of a cluster that was joined, this ends only the connection
+        with _kept_handlers():
+            try:
+                context = ray.init(address or "local", **options)
+            except (ConnectionError, RuntimeError, ValueError, TimeoutError, RayError) as error:
+                joined = f"no Ray cluster can be joined at {address}" if address else "no Ray cluster can be started"
+                raise ConfigError(
+                    f"runtime.address: {joined}: {one_line(reason(error))}", key="runtime.address"
+                ) from None
+        if address is None and "RAY_AUTH_MODE" not in os.environ:
+            raise ConfigError(
+                "runtime.backend: set RAY_AUTH_MODE=token before ray is imported, or leave that to the run"
+            )
+        self._head = context.address_info["gcs_address"]
+
+    def _check_head(self) -> None:
+        """FleetLost if the head of the cluster is gone. Ray itself would end this process, after a minute."""
+        if time.monotonic() - self._probed_at < PROBE_SECONDS:
+            return
+        for attempt in range(PROBES):
+            if answers(self._head):
+                self._probed_at = time.monotonic()
+                return
+            time.sleep(0.0 if attempt == PROBES - 1 else PROBE_SECONDS)
+        head, self._head = self._head, ""
+        raise FleetLost(f"the head of the Ray cluster ({head}) is gone")
+
+    def _nodes(self) -> dict[str, dict[str, Any]]:
+        """The machines of the cluster by their id."""
+        return {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+
+    def _room(self, node: dict[str, Any]) -> int:
+        """The actors that a machine has CPUs for."""
+        return int(node["Resources"].get("CPU", 0) / (self._settings.cpus_per_actor or 1))
+
+    def _check_cpus(self) -> None:
+        room, actors = sum(map(self._room, self._nodes().values())), len(self._posts)
+        if room < actors:
+            raise ConfigError(
+                f"runtime.actors: the Ray cluster has CPUs for {room} actors with cpus_per_actor="
+                f"{self._settings.cpus_per_actor or 1:g}, not for {actors}: use fewer, lower it or add nodes",
+                key="runtime.actors",
+            )
+
+    def _check_store(self, config: TrainConfig, weights: int) -> None:
+        """A rollout is in the store of its actor's machine and in that of the learner's. Small objects are in none."""
+        assert self._greeting is not None
+        rows = config.num_envs
+        if isinstance(config.algo_kwargs, RolloutConfig):
+            rows *= config.algo_kwargs.num_steps
+        needed = 2 * (rows * self._greeting.spaces.row_bytes + weights)
+        sizes = [int(node["Resources"].get("object_store_memory", 0)) for node in self._nodes().values()]
+        check_store(needed, min(sizes), joined=self._settings.address is not None)
+
+    # The actors.
+
+    def _start(self, index: int) -> None:
+        options: dict[str, Any] = {
+            "num_cpus": self._settings.cpus_per_actor or 1,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "scheduling_strategy": self._place(),
+        }
+        luggage = Luggage.of(self._start_config)
+        handle = ray.remote(RayActor).options(**options).remote(self._start_config, self._env, index, luggage)
+        self._posts[index] = Post(handle, handle.make.remote())
+
+    def _place(self) -> Any:
+        """Anywhere, unless a machine is suspected to be frozen: then the one with the most room of the others."""
+        now = time.monotonic()
+        self._suspects = {node: until for node, until in self._suspects.items() if until > now}
+        if self._suspects:
+            taken = Counter(post.node for post in self._posts if post.handle is not None)
+            room = {name: self._room(node) - taken[name] for name, node in self._nodes().items()}
+            others = [name for name in room if name not in self._suspects and room[name] > 0]
+            if others:
+                return NodeAffinitySchedulingStrategy(max(others, key=room.__getitem__), soft=True)
+        return "DEFAULT"
+
+    def _weights(self) -> Any:
+        """The published weights as they are now, or where they are in the object store."""
+        if sum(array.nbytes for array in self._published) <= INLINE_BYTES:
+            return self._published
+        known, ref = self._put
+        if len(known) != len(self._published) or not all(map(np.array_equal, known, self._published)):
+            known = [array.copy() for array in self._published]
+            ref = ray.put(known)
+            self._put = known, ref
+        return ref
+
+    def _first_greeting(self, index: int, deadline: float) -> Greeting:
+        """Wait for the first word of an actor. What its env raised in the making is raised here."""
+        post = self._posts[index]
+        ready, _ = ray.wait([post.made], timeout=max(0.0, deadline - time.monotonic()))
+        if not ready:
+            raise EnvError(
+                f"actor {index} did not make its envs within {CONSTRUCTOR_PATIENCE * self._timeout:g} s: set "
+                "runtime.actor_timeout higher, or free CPUs of the Ray cluster"
+            )
+        try:
+            answer = ray.get(post.made, timeout=GET_SECONDS)
+        except (RayError, ImportError, AttributeError) as error:
+            raise EnvError(
+                f"actor {index} could not start: {_cause(error)}; every machine needs rl_training {__version__} with "
+                "the extra ray, and the packages of the env"
+            ) from None
+        if isinstance(answer, bytes):
+            raise unpack(answer[HEADER.size :])
+        greeting, post.node, version = answer
+        if version != __version__:
+            raise ConfigError(
+                f"runtime.address: a machine of the cluster has rl_training {version}, this one {__version__}: install "
+                "the same version on all",
+                key="runtime.address",
+            )
+        post.made = None
+        assert isinstance(greeting, Greeting)
+        return greeting
+
+    def _read(self, index: int, ref: Any) -> Delivery | ActorFailure | None:
+        """What an actor has answered. None for a greeting, and for an answer after the end of its actor."""
+        post = self._posts[index]
+        if ref not in (post.made, post.work):
+            return None
+        try:
+            answer = ray.get(ref, timeout=GET_SECONDS)
+        except RayError as error:
+            self._put_down(post)
+            return ActorFailure(index, _cause(error))
+        if ref == post.made:
+            if isinstance(answer, bytes):
+                self._put_down(post)
+                return ActorFailure(index, f"its env could not be made again: {unpack(answer[HEADER.size :])}")
+            post.made, post.node = None, answer[1]
+            return None
+        post.work, post.deadline = None, float("inf")
+        if isinstance(answer, Delivery):
+            return copy.deepcopy(answer)  # what Ray hands out lies in the object store, and cannot be written to
+        self._put_down(post)
+        return answer if isinstance(answer, ActorFailure) else None
+
+    def _late(self) -> Iterator[ActorFailure]:
+        """The actors that are silent beyond their deadline."""
+        for index, post in enumerate(self._posts):
+            if time.monotonic() < post.deadline:
+                continue
+            if post.made is not None and self._lacks_room():
+                post.deadline = time.monotonic() + self._timeout
+                continue
+            if post.node is not None:
+                self._suspects[post.node] = time.monotonic() + SUSPECT_SECONDS
+            self._put_down(post)
+            text = f"it gave no answer within {self._timeout:g} s (runtime.actor_timeout) and was killed"
+            yield ActorFailure(index, text, timed_out=True)
+
+    def _lacks_room(self) -> bool:
+        """Whether an actor waits for CPUs because machines are gone. That is told once."""
+        room = sum(map(self._room, self._nodes().values()))
+        lacks = room < len(self._posts)
+        if lacks and not self._waits_for_room:
+            self.notes.append(f"the Ray cluster has CPUs for {room} of {len(self._posts)} actors: the others wait")
+        self._waits_for_room = lacks
+        return lacks
+
+    def _put_down(self, post: Post) -> None:
+        """End the process of a post. One on a frozen machine ends when it can; nobody listens to it any more."""
+        if post.handle is not None:
+            with contextlib.suppress(RayError, ValueError):
+                ray.kill(post.handle)
+        post.handle = post.made = post.work = None
+        post.deadline = float("inf")
+
+
+def _cause(error: BaseException) -> str:
+    """Why an actor is gone, in words that do not depend on the version of Ray."""
+    text = str(error)
+    if isinstance(error, OutOfMemoryError) or "OOM" in text or "low on memory" in text:
+        return "Ray ended its process because its machine had too little memory"
+    if "node has died" in text or "node was terminated" in text or "node died" in text:
+        return "its machine left the Ray cluster"
+    if isinstance(error, ActorUnschedulableError):
+        return "no machine of the Ray cluster has room for it"
+    if "ModuleNotFoundError" in text or "ImportError" in text:
+        line = next(line for line in reversed(text.splitlines()) if "Error" in line)
+        return f"its process could not be set up: {one_line(line)}"
+    return "its process ended"
+
+
+@contextlib.contextmanager
+def _kept_handlers() -> Iterator[None]:
+    """Ray takes SIGTERM for itself. The run answers it, with a save."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)

@@ -1,0 +1,101 @@
+"""What a Ray cluster needs of this machine: room in shared memory, a token that only its owner can read, a head.
+
+Nothing in here imports ray: its settings are read when it is imported, so they are made first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+from rl_training.data.replay_memory import LARGEST_SHARE, available_bytes
+from rl_training.errors import ConfigError
+from rl_training.text import reason
+
+SHARED_MEMORY = Path("/dev/shm")
+SMALLEST_STORE, LARGEST_STORE = 80 * 2**20, 4 * 2**30  # Ray refuses less than 75 MiB; pages are taken as they are used
+STORE_SHARE = 0.3  # of the memory that is free
+LONGEST_FOLDER = 20  # the path of a socket may have 107 characters, of which Ray takes some 80
+HEAD_SECONDS = 5.0  # for an answer of a machine that is to be there
+
+
+def keep_private(*, joins: bool) -> None:
+    """Send no usage statistics, and protect the token of the cluster. One that is started here always has one."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # without it, Ray warns about its next version
+    if not joins and "ray" not in sys.modules:  # once it is imported, newer versions turn tokens on by themselves
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    if "RAY_AUTH_TOKEN" in os.environ:
+        return
+    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    path = Path(named) if named else Path.home() / ".ray" / "auth_token"
+    try:
+        if not joins and not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):  # another run was faster
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with open(descriptor, "w", encoding="ascii") as file:
+                    file.write(secrets.token_hex(32))
+        if path.exists() and path.stat().st_mode & 0o077:  # Ray writes it for everybody to read
+            path.chmod(0o600)
+    except OSError as error:
+        raise ConfigError(
+            f"runtime.backend: the token of the Ray cluster cannot be kept in {path} ({reason(error)}): set "
+            "RAY_AUTH_TOKEN_PATH to a file that you can write"
+        ) from None
+
+
+def object_store_size() -> int:
+    """Bytes for the object store of a cluster on this machine. ConfigError if shared memory has no room for one."""
+    available = available_bytes()
+    size = LARGEST_STORE if available is None else min(LARGEST_STORE, int(STORE_SHARE * available))
+    if SHARED_MEMORY.is_dir():
+        free = shutil.disk_usage(SHARED_MEMORY).free
+        size = min(size, int(LARGEST_SHARE * free))
+        if size < SMALLEST_STORE:
+            raise ConfigError(
+                f"runtime.backend: Ray's object store needs at least {_size(SMALLEST_STORE / LARGEST_SHARE)} of shared "
+                f"memory, {SHARED_MEMORY} has {_size(free)} free: make it larger (docker run --shm-size) or use "
+                "backend process",
+                key="runtime.backend",
+            )
+    return max(size, SMALLEST_STORE)
+
+
+def session_folder() -> str:
+    """A new folder for the logs and sockets of a cluster, with a path that leaves room for the names of sockets."""
+    usual = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="rl-ray-", dir=usual if len(usual) <= LONGEST_FOLDER else "/tmp")
+
+
+def check_store(needed: int, size: int, *, joined: bool) -> None:
+    """ConfigError if the rollouts and weights that are under way at once do not fit into the object store."""
+    if needed <= size:
+        return
+    larger = f"ray start --object-store-memory={needed}"
+    way_out = f"start the cluster with {larger}" if joined else f"{larger} --head, then set runtime.address=auto"
+    raise ConfigError(
+        f"runtime.backend: rollouts and weights under way need {_size(needed)} of Ray's object store, which has "
+        f"{_size(size)}: lower num_steps or num_envs, or {way_out}",
+        key="runtime.backend",
+    )
+
+
+def answers(address: str, seconds: float = HEAD_SECONDS) -> bool:
+    """Whether something accepts connections at host:port. A process that is frozen does, too."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), seconds).close()
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
