@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +86,27 @@ class ReplayBuffer:
         return max(0, self.rows_written - self.slots)
 
     @property
+    def shards(self) -> Sequence[ReplayBuffer]:
+        """The buffers that this one consists of: itself."""
+        return (self,)
+
+    @property
+    def priority_mass(self) -> float:
+        """The sum of all priorities, by which rows are drawn."""
+        assert self._tree is not None
+        return self._tree.total
+
+    def newest_rows(self, count: int) -> np.ndarray:
+        """The flat indices [count, num_envs] of the last `count` vector steps, the oldest first."""
+        slots = np.arange(self.rows_written - count, self.rows_written) % self.slots
+        rows: np.ndarray = slots[:, None] * self.num_envs + self._env_numbers
+        return rows
+
+    def is_valid(self, indices: np.ndarray) -> np.ndarray:
+        """Which of these rows can be sampled."""
+        return self._flat["valid"][indices]
+
+    @property
     def _newest_slot(self) -> int:
         return (self.rows_written - 1) % self.slots
 
@@ -151,18 +172,21 @@ class ReplayBuffer:
             raise ValueError("the replay buffer has no transitions to sample")
         weights = None
         if self._tree is None:
-            indices = self._draw_uniform(batch_size, rng)
+            indices = self.draw_uniform(batch_size, rng)
         elif importance_exponent is None:
             raise ValueError("prioritized replay needs an importance_exponent to sample")
         else:
             # One draw from each of batch_size equal strata of the priority mass.
             strata = np.arange(batch_size) + rng.random(batch_size)
-            indices = self._tree.find(strata * (self._tree.total / batch_size))
-            priorities = self._tree.get(indices)
-            # (N P) ** -beta divided by its maximum in the batch: N and the total cancel.
-            ratios = (priorities / priorities.min()) ** -importance_exponent
-            weights = torch.from_numpy(ratios.astype(np.float32))
+            indices, priorities = self.find(strata * (self._tree.total / batch_size))
+            weights = importance_weights(priorities, importance_exponent)
         return indices, weights
+
+    def find(self, prefix_sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows whose shares of the priority mass contain these sums, and their priorities."""
+        assert self._tree is not None
+        indices = self._tree.find(prefix_sums)
+        return indices, self._tree.get(indices)
 
     def update_priorities(self, indices: np.ndarray, priorities: np.ndarray) -> None:
         """Set the priorities of sampled rows, for example to |TD error|. Of a repeated row the last one counts."""
@@ -176,7 +200,8 @@ class ReplayBuffer:
         self._tree.set(indices, raised * self._flat["valid"][indices])
         self._max_priority = max(self._max_priority, float(raised.max(initial=0.0)))
 
-    def _draw_uniform(self, batch_size: int, rng: np.random.Generator) -> np.ndarray:
+    def draw_uniform(self, batch_size: int, rng: np.random.Generator) -> np.ndarray:
+        """Indices of rows, each valid row with the same chance."""
         stored = min(self.rows_written, self.slots) * self.num_envs
         if self._valid_count == stored:
             return rng.integers(stored, size=batch_size)
@@ -188,6 +213,10 @@ class ReplayBuffer:
             rejected = np.flatnonzero(~accepted)
             indices[rejected] = rng.integers(stored, size=len(rejected))
         return indices
+
+    def rows(self, indices: np.ndarray) -> Transitions:
+        """These rows as a batch, with n-step sums over what has come after them."""
+        return self._gather(indices, None)
 
     def _gather(self, indices: np.ndarray, weights: torch.Tensor | None) -> Transitions:
         flat = self._flat
@@ -320,6 +349,12 @@ class ReplayBuffer:
             "prioritized": self._tree is not None,
             **self.observations.description(),
         }
+
+
+def importance_weights(priorities: np.ndarray, exponent: float) -> torch.Tensor:
+    """(N P) ** -beta divided by its maximum in the batch: N and the total cancel."""
+    ratios = (priorities / priorities.min()) ** -exponent
+    return torch.from_numpy(ratios.astype(np.float32))
 
 
 def _store_class(layout: ReplayLayout) -> type[ObservationStore]:

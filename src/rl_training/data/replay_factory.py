@@ -11,6 +11,7 @@ from rl_training.data.goal_replay import GoalReplay, Hindsight
 from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
 from rl_training.data.replay_layout import ReplayLayout
 from rl_training.data.replay_memory import check_replay_fits
+from rl_training.data.sharded_replay import ShardedReplay
 from rl_training.envs.spaces import Spaces
 
 
@@ -26,23 +27,48 @@ def make_replay(
     Images are stored frame by frame: `env_kwargs` say how many frames make an observation. `hindsight` is called if
     the settings ask for other goals.
     """
-    layout = ReplayLayout(
-        settings.buffer_size,
+    layout = _layout(spaces, settings.buffer_size, num_envs, env_kwargs)
+    check_replay_fits(ReplayBuffer.predicted_bytes(layout, prioritized=settings.prioritized), settings.buffer_size)
+    if settings.hindsight and hindsight is not None:
+        return GoalReplay(layout, hindsight(), **_options(settings))
+    return ReplayBuffer(layout, **_options(settings))
+
+
+def make_sharded_replay(
+    spaces: Spaces, settings: ReplayConfig, num_envs: int, shards: int, env_kwargs: Mapping[str, Any]
+) -> ShardedReplay:
+    """`make_replay` in equal shards, each for its share of the envs and of the size."""
+    layout = _layout(spaces, max(1, settings.buffer_size // shards), num_envs // shards, env_kwargs)
+    needed = shards * ReplayBuffer.predicted_bytes(layout, prioritized=settings.prioritized)
+    check_replay_fits(needed, settings.buffer_size)
+    return ShardedReplay([ReplayBuffer(layout, **_options(settings)) for _ in range(shards)])
+
+
+def recent_steps(spaces: Spaces, settings: ReplayConfig, num_envs: int, steps: int) -> ReplayBuffer:
+    """A small buffer of the last `steps` vector steps, with observations stored whole and without priorities."""
+    layout = _layout(spaces, steps * num_envs, num_envs, None)
+    return ReplayBuffer(layout, gamma=settings.gamma, n_step=settings.n_step)
+
+
+def _layout(spaces: Spaces, capacity: int, num_envs: int, env_kwargs: Mapping[str, Any] | None) -> ReplayLayout:
+    """Without `env_kwargs`, observations are stored whole."""
+    by_frame = env_kwargs is not None and len(spaces.observation_shape) == 3
+    return ReplayLayout(
+        capacity,
         num_envs,
         spaces.observation_shape,
         spaces.observation_dtype,
         spaces.action_shape,
         "float32" if spaces.action_kind == "box" else "int64",
-        stack=frame_stack(env_kwargs) if len(spaces.observation_shape) == 3 else None,
-        images=tuple((image.start, image.stop, image.shape) for image in spaces.images),
+        stack=frame_stack(env_kwargs) if by_frame and env_kwargs is not None else None,
+        images=() if env_kwargs is None else tuple((image.start, image.stop, image.shape) for image in spaces.images),
     )
-    check_replay_fits(ReplayBuffer.predicted_bytes(layout, prioritized=settings.prioritized), settings.buffer_size)
+
+
+def _options(settings: ReplayConfig) -> dict[str, Any]:
     priorities = PriorityOptions(settings.priority_exponent, settings.priority_epsilon)
-    options: dict[str, Any] = {
+    return {
         "gamma": settings.gamma,
         "n_step": settings.n_step,
         "prioritized": priorities if settings.prioritized else None,
     }
-    if settings.hindsight and hindsight is not None:
-        return GoalReplay(layout, hindsight(), **options)
-    return ReplayBuffer(layout, **options)

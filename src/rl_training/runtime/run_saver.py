@@ -194,19 +194,23 @@ class RunSaver:
     def _new_segments(self) -> list[SegmentRef]:
         if not isinstance(self.loop, ReplayLoop):
             return []
-        buffer = self.loop.buffer
-        start = max([buffer.oldest_row, *(ref.stop for ref in self._segments)])
-        # In pieces: a copy of a whole large buffer might not fit into memory beside it.
-        piece = max(1, LARGEST_SEGMENT * buffer.slots // buffer.nbytes)
-        for first in range(start, buffer.rows_written, piece):
-            stop = min(first + piece, buffer.rows_written)
-            rows = buffer.export_rows(first, stop)
-            self._segments.append(write_segment(self.run.folder("replay"), first, stop, rows))
-        self._segments = [ref for ref in self._segments if ref.stop > buffer.oldest_row]
+        shards = self.loop.buffer.shards
+        for shard, buffer in enumerate(shards):
+            start = max([buffer.oldest_row, *(ref.stop for ref in self._segments if ref.shard == shard)])
+            # In pieces: a copy of a whole large buffer might not fit into memory beside it.
+            piece = max(1, LARGEST_SEGMENT * buffer.slots // buffer.nbytes)
+            for first in range(start, buffer.rows_written, piece):
+                stop = min(first + piece, buffer.rows_written)
+                rows = buffer.export_rows(first, stop)
+                self._segments.append(write_segment(self.run.folder("replay"), first, stop, rows, shard))
+        self._segments = [ref for ref in self._segments if ref.stop > shards[ref.shard].oldest_row]
         return self._segments
 
     def _restore_replay(self, checkpoint: Checkpoint) -> None:
         if not isinstance(self.loop, ReplayLoop):
             return
+        shards = self.loop.buffer.shards
         for ref in checkpoint.segments:
-            self.loop.buffer.import_rows(ref.start, read_segment(replay_directory(checkpoint.path), ref))
+            if ref.shard >= len(shards):
+                raise ValueError(f"replay segment {ref.name} is of shard {ref.shard}, but there are {len(shards)}")
+            shards[ref.shard].import_rows(ref.start, read_segment(replay_directory(checkpoint.path), ref))

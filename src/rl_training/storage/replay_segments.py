@@ -39,25 +39,31 @@ class SegmentRef:
     stop: int
     size: int
     sha256: str
+    shard: int = 0  # of a replay that has one buffer per actor
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """The manifest entry; a replay of one buffer has no shards to tell apart."""
+        record = asdict(self)
+        return record if self.shard else {name: value for name, value in record.items() if name != "shard"}
 
     @classmethod
     def from_json(cls, record: Any) -> SegmentRef:
         """Build a reference from a manifest entry; a malformed entry is a ValueError."""
-        kinds = {"name": str, "start": int, "stop": int, "size": int, "sha256": str}
-        if not isinstance(record, dict) or {key: type(value) for key, value in record.items()} != kinds:
+        kinds = {"name": str, "start": int, "stop": int, "size": int, "sha256": str, "shard": int}
+        found = {"shard": 0} | record if isinstance(record, dict) else {}
+        if {key: type(value) for key, value in found.items()} != kinds:
             raise ValueError("a replay segment entry is malformed")
         if not SEGMENT_NAME.fullmatch(record["name"]):
             raise ValueError(f"the replay segment name {one_line(record['name'])!r} is not valid")
-        if not all(0 <= record[key] < 2**63 for key in ("start", "stop", "size")):
+        if not all(0 <= found[key] < 2**63 for key in ("start", "stop", "size", "shard")):
             raise ValueError(f"the replay segment {record['name']} has an impossible range or size")
         return cls(**record)
 
 
-def write_segment(directory: str | Path, start: int, stop: int, arrays: Mapping[str, np.ndarray]) -> SegmentRef:
-    """Write transitions `start` to `stop` to a new file. The file is durable when this returns."""
+def write_segment(
+    directory: str | Path, start: int, stop: int, arrays: Mapping[str, np.ndarray], shard: int = 0
+) -> SegmentRef:
+    """Write transitions `start` to `stop` of a shard to a new file. The file is durable when this returns."""
     directory = Path(directory)
     if not 0 <= start < stop:
         raise ValueError(f"a segment needs 0 <= start < stop, got {start} and {stop}")
@@ -71,7 +77,7 @@ def write_segment(directory: str | Path, start: int, stop: int, arrays: Mapping[
         write_arrays(temporary, arrays)
         record = file_record(temporary)
         crash_point("segment-written")
-        # A run that is killed between a segment and its checkpoint writes the same interval again.
+        # A run that is killed between a segment and its checkpoint writes the same interval again; so does each shard.
         final = free_name(directory / f"segment-{start:012d}-{stop:012d}", suffix=SUFFIX, first=1)
         os.rename(temporary, final)
         crash_point("segment-renamed")
@@ -85,7 +91,7 @@ def write_segment(directory: str | Path, start: int, stop: int, arrays: Mapping[
         raise
     finally:
         release_temporary(temporary)
-    return SegmentRef(name=final.name, start=start, stop=stop, **record)
+    return SegmentRef(name=final.name, start=start, stop=stop, shard=shard, **record)
 
 
 def read_segment(directory: str | Path, ref: SegmentRef) -> dict[str, np.ndarray]:
