@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from rl_training.config.train_config import ModelConfig
+from rl_training.data.gradient_push import Moments
 from rl_training.envs.spaces import Spaces
 from rl_training.models.observation_views import bytes_of, numbers_in
 
@@ -59,12 +60,19 @@ class ObservationNormalizer(nn.Module):
         )
         return normalized
 
+    def moments_of(self, obs: np.ndarray) -> Moments:
+        """What `merge` needs of a batch [B, ...], which must not be empty."""
+        return Moments(len(obs), *_moments(obs))
+
     def update(self, obs: np.ndarray) -> None:
-        """Merge a batch [B, ...] into the moments (parallel variance, Chan et al.)."""
-        batch_count = len(obs)
-        if batch_count == 0:
-            return
-        batch_mean, batch_variance = (torch.from_numpy(part) for part in _moments(obs))
+        """Take a batch [B, ...] into the moments."""
+        if len(obs):
+            self.merge(self.moments_of(obs))
+
+    def merge(self, moments: Moments) -> None:
+        """Merge the moments of a batch into those of all (parallel variance, Chan et al.)."""
+        batch_count = moments.count
+        batch_mean, batch_variance = torch.from_numpy(moments.mean), torch.from_numpy(moments.variance)
         total = self.count + batch_count
         delta = batch_mean - self.mean
         # The initial variance of 1 has no weight (count 0), so the first batch replaces it.
@@ -93,8 +101,8 @@ class NumbersNormalizer(ObservationNormalizer):
         normalized[:, : 4 * self.numbers] = numbers.view(np.uint8)
         return normalized
 
-    def update(self, obs: np.ndarray) -> None:
-        super().update(self._numbers_in(obs))
+    def moments_of(self, obs: np.ndarray) -> Moments:
+        return super().moments_of(self._numbers_in(obs))
 
     def _numbers_in(self, obs: np.ndarray) -> np.ndarray:
         numbers: np.ndarray = np.ascontiguousarray(obs[:, : 4 * self.numbers]).view(np.float32)

@@ -22,6 +22,7 @@ from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.config.base import AlgorithmConfig, RolloutConfig, Schedule
 from rl_training.config.train_config import TrainConfig
+from rl_training.data.gradient_push import Moments
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
 from rl_training.models.encoders import check_same_encoder
@@ -128,11 +129,23 @@ class Learner(ABC, Generic[Config]):
 
     def observe(self, obs: np.ndarray, valid: np.ndarray | None = None) -> None:
         """Take new observations, the valid ones, into the model's statistics if it keeps any; each of them once."""
+        if (moments := self.moments_of(obs, valid)) is not None:
+            self.observe_moments(moments)
+
+    def moments_of(self, obs: np.ndarray, valid: np.ndarray | None = None) -> Moments | None:
+        """What `observe` takes into the statistics, if the model keeps any and there is something to take."""
         normalizer = getattr(self.model, "normalizer", None)
-        if normalizer is not None:
-            if self.spaces.mask_size:
-                obs = obs[..., : -self.spaces.mask_size]
-            normalizer.update(obs if valid is None else obs[valid])
+        if normalizer is None:
+            return None
+        if self.spaces.mask_size:
+            obs = obs[..., : -self.spaces.mask_size]
+        rows = obs if valid is None else obs[valid]
+        moments: Moments | None = normalizer.moments_of(rows) if len(rows) else None
+        return moments
+
+    def observe_moments(self, moments: Moments) -> None:
+        """`observe` of observations that are elsewhere."""
+        self.model.normalizer.merge(moments)
 
     def shape_rewards(self, rewards: np.ndarray) -> np.ndarray:
         """Scale, then clip. The return that is logged stays raw."""
