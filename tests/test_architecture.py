@@ -229,10 +229,14 @@ def test_every_run_field_is_read(config: type[TrainConfig] | type[ModelConfig]) 
 def test_every_algorithm_field_is_read(algorithm: str) -> None:
     """A read in another algorithm's own file does not count: this one would still ignore the field.
 
-    Except for one in contrib, which may be a core algorithm with another model: the losses that it imports are its own.
+    Except for one in contrib, which may be a core algorithm with another model, and for one that has the settings of
+    another, such as A3C those of A2C: the losses that they import are their own.
     """
     home = learner_module(algorithm)
-    lent = {target.rpartition(".")[2] for target, _ in imported_modules(home)} if ".contrib." in home else set()
+    lent = {target.rpartition(".")[2] for target, _ in imported_modules(home)}
+    if ".contrib." not in home:
+        config = get_config_class(algorithm)
+        lent = {name for name in lent & set(ALGORITHMS) if issubclass(config, get_config_class(name))}
     read = read_outside_config(but_not=set(ALGORITHMS) - {algorithm} - lent)
     unread = set(get_config_class(algorithm).model_fields) - read
     assert not unread, f"{algorithm}: nothing reads {', '.join(sorted(unread))}"

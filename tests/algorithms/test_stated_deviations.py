@@ -19,6 +19,9 @@ NETWORKS = {"hidden_sizes", "activation", "initialization", "importance_exponent
 # The settings whose defaults differ from the paper, so that the head must name them.
 DIFFERENT = {
     "dqn": NETWORKS | {"exploration", "max_grad_norm"},
+    "apex_dqn": NETWORKS - {"importance_exponent"}
+    | {"samples_per_insert", "ticket_steps", "buffer_size", "learning_starts", "target_update_every"},
+    "apex_d4pg": NETWORKS | {"tau", "samples_per_insert"},
     "c51": NETWORKS | {"exploration", "max_grad_norm"},
     "qr_dqn": NETWORKS | {"exploration", "max_grad_norm"},
     "iqn": NETWORKS | {"exploration", "max_grad_norm"},
@@ -33,6 +36,7 @@ DIFFERENT = {
     "ppg": {"max_grad_norm", "entropy_coef", "gamma", "normalize_rewards"},
     "ppo": {"max_grad_norm", "entropy_coef", "value_coef"},
     "a2c": {"max_grad_norm", "entropy_coef", "value_coef"},
+    "a3c": {"max_grad_norm", "entropy_coef"},
     "impala": {"entropy_coef", "value_coef"},
     "appo": {"normalize_advantages"},
     "trpo": {"entropy_coef", "max_grad_norm"},

@@ -104,7 +104,7 @@ def test_the_fit_of_every_row_is_explained(book: list[Row], project_root: Path) 
     explained = {cells(line)[0] for line in text.splitlines() if line.startswith("| ")} - {"fit", "---"}
     assert {row.fit for row in book} == explained
     for row in book:
-        if row.fit in ("distributed", "sequences"):
+        if row.fit == "sequences":
             assert row.status == LATER, f"{row}: the runtime for it is not there"
 
 

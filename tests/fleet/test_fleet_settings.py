@@ -31,6 +31,7 @@ def test_auto_is_todays_loop_unless_actors_are_asked_for() -> None:
     assert resolved("impala", actors=4, backend="inline") == ("inline", "pipelined", None)
     assert resolved("impala", backend="process") == ("process", "pipelined", None)
     assert resolved("ppo", actors=4) == ("process", "lockstep", None)
+    assert resolved("a3c", actors=4) == ("process", "lockstep", None)
     assert resolved("appo", actors=2, mode="async") == ("process", "async", 20)
     assert resolved("appo", actors=2, mode="async", max_lag=3) == ("process", "async", 3)
 
@@ -42,7 +43,11 @@ def test_an_algorithm_without_a_correction_refuses_stale_modes_and_names_the_alt
         load_config({"algo": algo, "env_id": "CartPole-v1", "num_envs": 8, "runtime": {"actors": 2, "mode": mode}})
     message = str(refused.value)
     assert message.startswith(f"runtime.mode: {algo} ") and "\n" not in message
-    assert message.endswith("use mode lockstep, or impala or appo")
+    others = " or ".join(
+        row.name for row in ALGORITHMS.values() if mode in row.modes and row.loop == ALGORITHMS[algo].loop
+    )
+    assert message.endswith(f"use mode lockstep, or {others}" if others else "use mode lockstep")
+    assert others or ALGORITHMS[algo].loop == "replay"
 
 
 @pytest.mark.parametrize(

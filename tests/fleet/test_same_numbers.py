@@ -36,7 +36,7 @@ def test_actor_processes_in_lockstep_equal_actors_in_one_process(algo: str, tmp_
     processes = run(case, tmp_path / "process", actors=2, backend="process", mode="lockstep")
     assert_same_run(inline.run_dir, processes.run_dir)
     lags = {line["lag_max"] for line in metric_lines(inline.run_dir) if "lag_max" in line}
-    assert lags == {0}
+    assert lags == {1 if algo == "a3c" else 0}  # the second of two pushes
 
 
 @pytest.mark.parametrize("actors", [1, 2, 4])

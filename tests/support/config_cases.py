@@ -114,6 +114,7 @@ OUT_OF_RANGE: dict[str, list[float]] = {
     "clone_coef": [-0.1],
     "num_atoms": [1],
     "max_lag": [0],
+    "samples_per_insert": [0.0, -1.0],
     "memory_size": [0],
     "memory_layers": [0],
     "sequence_length": [0],

@@ -304,6 +304,12 @@ SUBJECTS: dict[str, Subject] = {
         steps=5000,
         model={"initial_log_std": -0.7},
     ),
+    "a3c": Subject(
+        ActorCriticReader(),
+        {"num_steps": 8, "learning_rate": 1e-2, "optimizer": "adam", "gae_lambda": 0.95},
+        steps=5000,
+        model={"initial_log_std": -0.7},
+    ),
     "impala": Subject(
         VTraceReader(),
         {"num_steps": 8, "learning_rate": 1e-2, "optimizer": "adam", "gae_lambda": 0.95},
@@ -342,6 +348,12 @@ SUBJECTS: dict[str, Subject] = {
     "dqn": Subject(
         QNetworkReader(), _replay(learning_rate=5e-3, tau=0.1, exploration=1.0, max_grad_norm=None), steps=750
     ),
+    "apex_dqn": Subject(
+        QNetworkReader(),
+        _replay(learning_rate=5e-3, tau=0.1, exploration=1.0, max_grad_norm=None, n_step=1, dueling=False, double=False)
+        | {"prioritized": False},
+        steps=750,
+    ),
     "c51": Subject(
         CategoricalReader(),
         _replay(learning_rate=5e-3, tau=0.1, exploration=1.0, max_grad_norm=None, **ATOMS),
@@ -379,6 +391,12 @@ SUBJECTS: dict[str, Subject] = {
     "d4pg": Subject(
         CategoricalActorReader(),
         _replay(actor_learning_rate=3e-3, critic_learning_rate=1e-2, tau=0.1, n_step=1, **ATOMS),
+        steps=750,
+        model={"activation": "relu"},
+    ),
+    "apex_d4pg": Subject(
+        CategoricalActorReader(),
+        _replay(actor_learning_rate=3e-3, critic_learning_rate=1e-2, tau=0.1, n_step=1, prioritized=False, **ATOMS),
         steps=750,
         model={"activation": "relu"},
     ),

@@ -113,6 +113,15 @@ CASES: dict[str, Case] = {
         settings={"normalize_rewards": True, "optimizer": "adam"},
         options={"env_kwargs": {"max_episode_steps": 15}},
     ),
+    "a3c, one env": Case("a3c", settings={"num_steps": 5}, options={"vector_backend": "sync"}),
+    "a3c, box, rewards normalized": Case(
+        "a3c",
+        "Pendulum-v1",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={"normalize_rewards": True, "optimizer": "adam"},
+        options={"env_kwargs": {"max_episode_steps": 15}},
+    ),
     "impala, native next-step envs": Case(
         "impala", num_envs=2, settings={"num_steps": 8}, options={**NATIVE, "eval_every": 40}
     ),
@@ -205,6 +214,24 @@ CASES: dict[str, Case] = {
     ),
     "dqn, envs in processes, priorities and three steps": Case(
         "dqn", num_envs=2, settings={**REPLAY, **PRIORITIES}, options={"vector_backend": "async"}
+    ),
+    "apex_dqn, a buffer that overflows": Case(
+        "apex_dqn", settings={**REPLAY, "buffer_size": 50, "target_update_every": 30}, options={"eval_every": 40}
+    ),
+    "apex_dqn, native next-step envs, normalized": Case(
+        "apex_dqn",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={**REPLAY, **PRIORITIES, "ticket_steps": 3, "train_frequency": 3, "target_update_every": 30},
+        options=NATIVE,
+    ),
+    "apex_d4pg, normalized": Case(
+        "apex_d4pg",
+        "Pendulum-v1",
+        steps=100,
+        num_envs=2,
+        model=NORMALIZED,
+        settings={**REPLAY, **PRIORITIES, "ticket_steps": 3},
     ),
     "c51, a buffer that overflows": Case(
         "c51", settings={**REPLAY, "buffer_size": 50, "target_update_every": 30}, options={"eval_every": 40}
@@ -397,12 +424,16 @@ def saved_state(checkpoint: Path) -> dict[str, Any]:
     loaded = load_checkpoint(checkpoint)
     state = {name: value for name, value in loaded.state.items() if name != "metrics_offset"}
     if loaded.segments:
-        parts = [read_segment(replay_directory(checkpoint), ref) for ref in loaded.segments]
-        rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        # Where segments begin and end, and rows that are long overwritten, are no part of the state.
         buffer = state["loop"]["buffer"]
-        held = min(len(rows["rewards"]), buffer["capacity"] // buffer["num_envs"])
-        state["rows"] = {name: array[-held:] for name, array in rows.items()}
+        for shard in sorted({ref.shard for ref in loaded.segments}):
+            mine = [ref for ref in loaded.segments if ref.shard == shard]
+            parts = [read_segment(replay_directory(checkpoint), ref) for ref in mine]
+            rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            # Where segments begin and end, and rows that are long overwritten, are no part of the state.
+            ring = buffer["shards"][str(shard)] if "shards" in buffer else buffer
+            held = min(len(rows["rewards"]), ring["capacity"] // ring["num_envs"])
+            key = f"rows of shard {shard}" if shard else "rows"
+            state[key] = {name: array[-held:] for name, array in rows.items()}
     state["manifest"] = {"env_steps": loaded.env_steps, "number": loaded.number, "exact": loaded.exact}
     return state
 

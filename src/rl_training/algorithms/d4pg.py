@@ -24,6 +24,17 @@ from rl_training.models.distributions import expected_return
 from rl_training.models.mlp_d4pg import MLPD4PGModel
 
 
+def d4pg_target(batch: Transitions, target_model: MLPD4PGModel, support: Tensor) -> tuple[Tensor, Tensor]:
+    """The projection of r + d Z'(s', mu'(s')) onto the support [B, atoms], and the share of it that was clipped.
+
+    d is the batch's discount: gamma^n, or 0 after termination.
+    """
+    next_actions = target_model.actor(batch.next_obs)
+    next_probabilities = target_model.distribution_logits(batch.next_obs, next_actions).softmax(1)
+    outcome = (batch.rewards, batch.discounts, next_probabilities, support)
+    return projections.categorical_projection(*outcome), projections.clipped_share(*outcome)
+
+
 def d4pg_loss(logits: Tensor, target: Tensor, support: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Metrics]:
     """The critic's loss: mean w * -sum_i m_i log p_i(s, a).
 
@@ -44,14 +55,12 @@ class D4PG(NoisyActorCritic[D4PGConfig, MLPD4PGModel]):
     """A tanh actor that climbs the mean of its critic's distribution; soft targets follow both."""
 
     def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
-        support, outcome = self.model.support, (batch.rewards, batch.discounts)
+        support = self.model.support
         with torch.no_grad():
-            next_actions = self.target.module.actor(batch.next_obs)
-            next_probabilities = self.target.module.distribution_logits(batch.next_obs, next_actions).softmax(1)
-            target = projections.categorical_projection(*outcome, next_probabilities, support)
+            target, clipped = d4pg_target(batch, self.target.module, support)
         logits = self.model.distribution_logits(batch.obs, batch.actions)
         loss, metrics = d4pg_loss(logits, target, support, batch.weights)
-        metrics["support_clipped"] = projections.clipped_share(*outcome, next_probabilities, support)
+        metrics["support_clipped"] = clipped
         metrics["critic_grad_norm"] = self.critic_optimizer.step(loss)
         metrics |= self.actor_step(d4pg_actor_loss(self.model, batch.obs))
         self.target.follow(self.config.tau)

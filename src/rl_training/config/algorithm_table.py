@@ -37,9 +37,11 @@ SPACE_NAMES: dict[ActionKind, str] = {
 DISCRETE: tuple[ActionKind, ...] = ("discrete",)
 CONTINUOUS: tuple[ActionKind, ...] = ("box",)
 EVERY_ACTION: tuple[ActionKind, ...] = tuple(SPACE_NAMES)
-# How actors may take turns with the learner. Only an algorithm that corrects for stale rollouts has more than lockstep.
+# How actors may take turns with the learner. More than lockstep have algorithms that correct for stale rollouts, that
+# learn from gradients of actors, or from replay that each actor fills at its own pace.
 LOCKSTEP: tuple[Mode, ...] = ("lockstep",)
 EVERY_MODE: tuple[Mode, ...] = ("lockstep", "pipelined", "async")
+NOT_PIPELINED: tuple[Mode, ...] = ("lockstep", "async")
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class Algorithm:
 _ROWS = (
     Algorithm("ppo", "Proximal policy optimization", "arXiv:1707.06347", "on-policy", EVERY_ACTION),
     Algorithm("a2c", "Advantage actor-critic", "arXiv:1602.01783", "on-policy", EVERY_ACTION),
+    Algorithm("a3c", "Asynchronous advantage actor-critic", "arXiv:1602.01783", "on-policy", EVERY_ACTION,
+              modes=NOT_PIPELINED),
     Algorithm("impala", "Importance-weighted actor-learner (V-trace)", "arXiv:1802.01561", "on-policy", EVERY_ACTION,
               modes=EVERY_MODE),
     Algorithm("appo", "Asynchronous proximal policy optimization (V-trace)", "arXiv:2006.11751", "on-policy",
@@ -91,6 +95,8 @@ _ROWS = (
               EVERY_ACTION, class_name="RecurrentPPO", room="contrib"),
     Algorithm("pqn", "Parallelized Q-learning without replay", "arXiv:2407.04811", "on-policy", DISCRETE),
     Algorithm("dqn", "Deep Q-learning", "Nature 518 (2015)", "replay", DISCRETE),
+    Algorithm("apex_dqn", "Ape-X: distributed prioritized replay, with DQN", "arXiv:1803.00933", "replay", DISCRETE,
+              class_name="ApexDQN", modes=NOT_PIPELINED),
     Algorithm("c51", "Distributional Q-learning (C51)", "arXiv:1707.06887", "replay", DISCRETE),
     Algorithm("qr_dqn", "Quantile regression Q-learning", "arXiv:1710.10044", "replay", DISCRETE, class_name="QRDQN"),
     Algorithm("iqn", "Implicit quantile Q-learning", "arXiv:1806.06923", "replay", DISCRETE),
@@ -98,6 +104,8 @@ _ROWS = (
               class_name="Rainbow"),
     Algorithm("ddpg", "Deep deterministic policy gradient", "arXiv:1509.02971", "replay", CONTINUOUS),
     Algorithm("d4pg", "Distributional deterministic policy gradient", "arXiv:1804.08617", "replay", CONTINUOUS),
+    Algorithm("apex_d4pg", "Ape-X: distributed prioritized replay, with D4PG", "arXiv:1804.08617", "replay",
+              CONTINUOUS, class_name="ApexD4PG", modes=NOT_PIPELINED),
     Algorithm("td3", "Twin delayed DDPG", "arXiv:1802.09477", "replay", CONTINUOUS),
     Algorithm("sac", "Soft actor-critic", "arXiv:1801.01290", "replay", CONTINUOUS),
     Algorithm("naf", "Normalized advantage functions", "arXiv:1603.00748", "replay", CONTINUOUS),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from rl_training.config.algorithm_table import ALGORITHMS, get_algorithm
+from rl_training.config.algorithm_table import ALGORITHMS, get_algorithm, get_config_class
 from rl_training.config.base import PositiveInteger, StrictModel
 from rl_training.errors import ConfigError
 
@@ -32,7 +32,9 @@ class RuntimeConfig(StrictModel):
         "auto", description="How actors and learner take turns; auto is the best mode that keeps runs reproducible."
     )
     max_lag: PositiveInteger | None = Field(
-        None, description="Updates by which a rollout may be older than the weights that learn it (async); null is 20."
+        None,
+        description="Updates by which a rollout may be older than the weights that learn it (async); null is 20, or "
+        "twice the actors for a3c if that is more.",
     )
     actor_timeout: float = Field(
         60.0,
@@ -64,8 +66,10 @@ class RuntimeConfig(StrictModel):
             alone = self.actors == 1 and backend == "inline"
             stale = "pipelined" in get_algorithm(algo).modes
             changes["mode"] = "pipelined" if stale and not alone else "lockstep"
-        if self.mode == "async" and self.max_lag is None:
-            changes["max_lag"] = DEFAULT_MAX_LAG
+        if self.mode == "async" and self.max_lag is None and get_algorithm(algo).loop == "on-policy":
+            # A push of one of K actors is K - 1 updates old at best.
+            pushes = get_config_class(algo).pushes_gradients
+            changes["max_lag"] = max(DEFAULT_MAX_LAG, 2 * self.actors) if pushes else DEFAULT_MAX_LAG
         return self.model_copy(update=changes)
 
     def check(self, train: TrainConfig) -> None:
@@ -83,16 +87,23 @@ class RuntimeConfig(StrictModel):
                 key="runtime.max_lag",
             )
         self._check_ray()
+        if self.max_lag is not None and get_algorithm(train.algo).loop == "replay":
+            raise ConfigError(
+                f"runtime.max_lag: {train.algo} learns from replay, where rows of any age are used; leave it out",
+                key="runtime.max_lag",
+            )
         if self.mode == "auto" or self.mode in get_algorithm(train.algo).modes:
             return
-        others = " or ".join(row.name for row in ALGORITHMS.values() if self.mode in row.modes)
+        mine = get_algorithm(train.algo)
+        others = [row.name for row in ALGORITHMS.values() if self.mode in row.modes and row.loop == mine.loop]
         reason = (
             "has no correction for stale rollouts"
-            if get_algorithm(train.algo).loop == "on-policy"
-            else "fills its replay buffer in lockstep"
+            if mine.loop == "on-policy"
+            else f"fills its replay buffer in {' or '.join(mine.modes)}"
         )
+        way_out = " or ".join(mine.modes) + (f", or {' or '.join(others)}" if others else "")
         raise ConfigError(
-            f"runtime.mode: {train.algo} {reason} and cannot use {self.mode}; use mode lockstep, or {others}",
+            f"runtime.mode: {train.algo} {reason} and cannot use {self.mode}; use mode {way_out}",
             key="runtime.mode",
         )
 

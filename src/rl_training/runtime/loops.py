@@ -23,9 +23,11 @@ from rl_training.algorithms.common.streams import Streams
 from rl_training.config.base import ReplayConfig, RolloutConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.goal_replay import Hindsight
+from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.replay_factory import make_replay
 from rl_training.data.replay_memory import check_rollout_fits
 from rl_training.data.rollout import Rollout
+from rl_training.data.sharded_replay import ShardedReplay
 from rl_training.envs.goals import GoalColumns, goal_rules
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
@@ -170,9 +172,9 @@ class OnPolicyLoop(Loop):
         rows = min(self.num_steps * envs.num_envs * kept, config.total_timesteps)
         check_rollout_fits(rows * spaces.row_bytes, rows)
 
-    def _next_num_steps(self, env_steps: int) -> int:
-        """Steps per env of the rollout after `env_steps` env steps; 0 if the budget is used up."""
-        remaining = (self.config.total_timesteps - env_steps) // self.collector.num_envs
+    def _next_num_steps(self, env_steps: int, num_envs: int | None = None) -> int:
+        """Steps per env of the rollout after `env_steps` env steps, of `num_envs` or all envs; 0 if none are left."""
+        remaining = (self.config.total_timesteps - env_steps) // (num_envs or self.collector.num_envs)
         num_steps = min(self.num_steps, remaining)
         return 0 if num_steps < max(1, self.num_steps / 4) and (env_steps > 0 or num_steps == 0) else num_steps
 
@@ -225,9 +227,13 @@ class ReplayLoop(Loop):
     ):
         super().__init__(envs, spaces, learner, config, *parts)
         assert isinstance(config.algo_kwargs, ReplayConfig)
-        self.settings = settings = config.algo_kwargs
-        self.buffer = make_replay(spaces, settings, envs.num_envs, config.env_kwargs, lambda: self._hindsight(envs))
+        self.settings = config.algo_kwargs
+        self.buffer: ReplayBuffer | ShardedReplay = self.make_buffer(envs, spaces)
         self.last_round = 0
+
+    def make_buffer(self, envs: VectorEnv | ActorCollector, spaces: Spaces) -> ReplayBuffer | ShardedReplay:
+        kwargs = self.config.env_kwargs
+        return make_replay(spaces, self.settings, envs.num_envs, kwargs, lambda: self._hindsight(envs))
 
     def _hindsight(self, envs: VectorEnv | ActorCollector) -> Hindsight:
         if isinstance(envs, ActorCollector):
@@ -246,6 +252,7 @@ class ReplayLoop(Loop):
         warming_up = self.env_steps < self.settings.learning_starts
         step = self.collector.step(random=warming_up, repeat=self.settings.warm_up_repeat)
         self.learner.observe(step.obs, step.valid)
+        assert isinstance(self.buffer, ReplayBuffer)
         if step.broken is not None:
             self.buffer.cut(step.broken)
         rewards = self.shape_rewards(step.rewards)

@@ -108,6 +108,14 @@ class OrnsteinUhlenbeckNoise:
         self.state = np.array(state["state"])
 
 
+def exploration_ladder(actors: int, base: float = 0.4, exponent: float = 7.0) -> list[float]:
+    """base ** (1 + exponent * i / (N - 1)) for each of N actors: the first explores most, the last hardly at all.
+
+    arXiv:1803.00933, section 4.1, with epsilon 0.4 and alpha 7.
+    """
+    return [base ** (1 + exponent * actor / (actors - 1)) for actor in range(actors)]
+
+
 def precision_noise(factors: np.ndarray, sigma: float, rng: np.random.Generator) -> np.ndarray:
     """sigma P^(-1/2) z for P = L L^T: noise of covariance sigma^2 P^-1, wide along directions that matter little.
 

@@ -1,9 +1,9 @@
 """Learners that learn from replay, by family: what an algorithm adds is its networks, its losses and its step.
 
 ReplayLearner           one gradient step on one batch            NAF
-  QLearner              epsilon-greedy over discrete actions      DQN, C51, QR-DQN, IQN, Rainbow
+  QLearner              epsilon-greedy over discrete actions      DQN, Ape-X DQN, C51, QR-DQN, IQN, Rainbow
   ActorCriticLearner    an actor, critics, and their targets      SAC, MPO
-    NoisyActorCritic    ... whose actor is deterministic          DDPG, TD3, D4PG
+    NoisyActorCritic    ... whose actor is deterministic          DDPG, TD3, D4PG, Ape-X D4PG
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class QLearner(ReplayLearner[QConfig]):
         greedy = self.model.greedy_actions
         if not explore:
             return Action(greedy(obs))
-        epsilon, num_actions = self.scheduled(self.config.exploration), self.spaces.action_sizes[0]
+        epsilon, num_actions = self.exploration_rate(), self.spaces.action_sizes[0]
         masks = self.spaces.action_masks(obs)
         return Action(epsilon_greedy(greedy, obs, num_actions, epsilon, self.streams["exploration"], masks))
 
@@ -105,9 +105,13 @@ class QLearner(ReplayLearner[QConfig]):
         result = super().update(batch)
         if self.config.tau is None:
             self.target.copy_every(self.env_steps, self.config.target_update_every)
-        result.metrics["exploration"] = self.scheduled_tensor(self.config.exploration)
+        result.metrics["exploration"] = torch.tensor(self.exploration_rate(), device=self.device)
         result.metrics["learning_rate"] = self.scheduled_tensor(self.config.learning_rate)
         return result
+
+    def exploration_rate(self) -> float:
+        """The probability of a random action, now."""
+        return self.scheduled(self.config.exploration)
 
     def forward(self, obs: Tensor, actions: Tensor) -> None:
         self.model.q_values(obs)

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 
 from rl_training.algorithms.common.streams import Streams, derived_seed
+from rl_training.config.algorithms.apex import uses_shards
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import EnvSource
 from rl_training.envs.factory import backend_of
 from rl_training.runtime.collector import Collector, Share
 from rl_training.runtime.fleet.delivery import Delivery
+from rl_training.runtime.fleet.experience_maker import ExperienceMaker
 from rl_training.runtime.fleet.fleet_protocol import Greeting
+from rl_training.runtime.fleet.gradient_maker import GradientMaker
 from rl_training.runtime.fleet.tickets import Ticket
 from rl_training.runtime.run_envs import spaces_of, training_envs
 from rl_training.runtime.spec import get_spec
@@ -41,6 +44,11 @@ class Actor:
         alone = config.runtime.actors == 1
         self._streams = Streams(config.seed if alone else derived_seed(config.seed, "actor", self.index))
         self._learner = get_spec(config.algo).learner(self.greeting.spaces, config, self._streams)
+        self._gradients = GradientMaker(self._learner, self._num_envs) if config.algo_kwargs.pushes_gradients else None
+        self._experience = None
+        if uses_shards(config):
+            self._learner.take_place(self.index)  # type: ignore[attr-defined]
+            self._experience = ExperienceMaker(self._learner, self._num_envs)
         self._unmoved = self._streams.state_dict()["generators"]
         self._reported = self._noted = 0
 
@@ -49,7 +57,7 @@ class Actor:
 
     def collect(self, ticket: Ticket, seconds_waiting: float = 0.0) -> Delivery:
         """Do what the ticket says."""
-        self._learner.clock.env_steps = ticket.env_steps
+        self._learner.clock.env_steps, self._learner.updates = ticket.env_steps, ticket.version
         for name, state in (ticket.streams or {}).items():
             self._streams[name].bit_generator.state = state
             self._unmoved[name] = state
@@ -59,8 +67,15 @@ class Actor:
         if ticket.single:
             content = collector.step(random=ticket.random, repeat=ticket.repeat)
             episodes = content.episodes
+        elif ticket.experience:
+            assert self._experience is not None
+            content, episodes = self._experience.collect(collector, ticket)
         else:
             content, episodes = collector.collect(ticket.num_steps)
+        returns = None
+        if ticket.gradient:
+            assert self._gradients is not None
+            content, returns = self._gradients.push(content, ticket.returns)
         failures = [collector.located(failure) for failure in collector.failures[self._reported :]]
         notes = collector.notes[self._noted :]
         self._reported, self._noted = self._reported + len(failures), self._noted + len(notes)
@@ -74,6 +89,7 @@ class Actor:
             episodes,
             streams=self._moved_streams(),
             noise=noise.state_dict() if hasattr(noise, "state_dict") else None,
+            returns=returns,
             failures=failures,
             notes=notes,
             problems=collector.info_numbers.take_problems(),

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rl_training.algorithms.common.learner import Learner
+from rl_training.data.gradient_push import Push
 from rl_training.data.rollout import Rollout
 from rl_training.envs.failures import EnvFailed, EnvFailure
 from rl_training.envs.spaces import Spaces
@@ -63,6 +64,7 @@ class ActorCollector:
         self._incarnations = [0] * actors
         self._replaced_at: list[list[float]] = [[] for _ in range(actors)]
         self._streams: list[Mapping[str, Any]] = [{} for _ in range(actors)]
+        self._returns: list[Mapping[str, Any] | None] = [None] * actors  # statistics of returns that actors keep
         self._longest = [0] * actors
         self._lags: list[int] = []
         self._seen = [0] * actors  # the incarnation of the last delivery that was merged into a step
@@ -122,6 +124,8 @@ class ActorCollector:
         if self._fresh[actor]:
             self._fresh[actor] = False
             ticket = replace(ticket, reset_at=self.reset_at, streams=self._streams_of(actor))
+            if ticket.gradient:
+                ticket = replace(ticket, returns=self._returns_of(actor))
         self.fleet.publish(self.learner.acting_state())
         self.fleet.grant(self.ledger.grant(ticket))
 
@@ -133,19 +137,23 @@ class ActorCollector:
             if self.overdue():
                 self.abandon()
                 raise RolloutDropped
-            for event in self._events():
-                if isinstance(event, Delivery):
-                    self._accept(event)
-                else:
-                    self._survive(event)
-            self.notes += self.fleet.notes[self._noted :]
-            self._noted = len(self.fleet.notes)
+            self.receive(LONGEST_POLL)
         self.seconds_waiting += time.perf_counter() - started
 
-    def _events(self) -> list[Delivery | ActorFailure]:
-        """What has arrived. If no actor will ever deliver again, the run stops here and can be resumed."""
+    def receive(self, seconds: float) -> None:
+        """Take what arrives within `seconds`; replace actors that are gone or late."""
+        for event in self._events(seconds):
+            if isinstance(event, Delivery):
+                self._accept(event)
+            else:
+                self._survive(event)
+        self.notes += self.fleet.notes[self._noted :]
+        self._noted = len(self.fleet.notes)
+
+    def _events(self, seconds: float) -> list[Delivery | ActorFailure]:
+        """What arrives. If no actor will ever deliver again, the run stops here and can be resumed."""
         try:
-            return self.fleet.poll(LONGEST_POLL)
+            return self.fleet.poll(seconds)
         except FleetLost as lost:
             self.notes.append(f"{lost}: the run is saved and stops; `{call('resume')}` continues it")
             self.abandon()
@@ -179,23 +187,25 @@ class ActorCollector:
         self.arrived.clear()
         self.ledger.abandon()
 
-    # State: what the actors have drawn. With one actor these are the run's own streams, which the learner saves.
+    # State: what the actors have drawn and counted. With one actor these are parts of the learner, which saves them.
 
     def state_dict(self) -> dict[str, Any]:
         known = () if self.actors == 1 else self._streams
         streams = {str(actor): dict(state) for actor, state in enumerate(known)}
+        returns = {str(actor): dict(state) for actor, state in enumerate(self._returns) if state is not None}
         return {
             "actors": self.actors,
             "streams": streams,
             "ledger": self.ledger.state_dict(),
             "restarts": self.restarts,
-        }
+        } | ({"returns": returns} if returns else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if int(state["actors"]) != self.actors:
             raise ValueError(f"the checkpoint has {state['actors']} actors, the config {self.actors}")
         if self.actors > 1:
             self._streams = [state["streams"][str(actor)] for actor in range(self.actors)]
+            self._returns = [state.get("returns", {}).get(str(actor)) for actor in range(self.actors)]
         self.ledger.load_state_dict(state["ledger"])
         self.restarts = int(state["restarts"])
 
@@ -204,6 +214,12 @@ class ActorCollector:
             states: Mapping[str, Any] = self.learner.streams.state_dict()["generators"]
             return states
         return self._streams[actor]
+
+    def _returns_of(self, actor: int) -> Mapping[str, Any] | None:
+        if self.actors > 1:
+            return self._returns[actor]
+        normalizer = self.learner.return_normalizer
+        return None if normalizer is None else normalizer.state_dict()
 
     def _settle(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -221,8 +237,12 @@ class ActorCollector:
                 self.learner.streams[name].bit_generator.state = state
             if delivery.noise is not None:
                 self.learner.noise.load_state_dict(delivery.noise)  # type: ignore[attr-defined]
+            if delivery.returns is not None:
+                assert self.learner.return_normalizer is not None
+                self.learner.return_normalizer.load_state_dict(delivery.returns)
         else:
             self._streams[actor] = {**self._streams[actor], **delivery.streams}
+            self._returns[actor] = delivery.returns
         self.failures += delivery.failures
         self.notes += delivery.notes
         for problem in delivery.problems:
@@ -267,7 +287,7 @@ class ActorCollector:
         self._fresh[actor] = True
         self.fleet.replace(actor)
         if ticket is not None:
-            order = {name: getattr(ticket, name) for name in ("single", "random", "repeat")}
+            order = {name: getattr(ticket, name) for name in ("single", "gradient", "experience", "random", "repeat")}
             self.grant(actor, ticket.num_steps, ticket.env_steps, **order)
 
 
@@ -276,6 +296,11 @@ class ReportedNumbers(InfoNumbers):
 
     def report_missing(self) -> None:
         """Nothing to add: each actor reports what its own episodes lack."""
+
+
+def push_of(delivery: Delivery) -> Push:
+    assert isinstance(delivery.content, Push)
+    return delivery.content
 
 
 def rollout_of(delivery: Delivery) -> Rollout:

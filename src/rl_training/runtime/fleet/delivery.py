@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from rl_training.data.experience import Experience
+from rl_training.data.gradient_push import Push
 from rl_training.data.rollout import ROLLOUT_FIELDS, Rollout
 from rl_training.envs.failures import EnvFailed, EnvFailure, trace_of
 from rl_training.errors import RLTrainingError
@@ -16,16 +18,17 @@ from rl_training.runtime.steps import Episode, Step
 
 @dataclass(frozen=True)
 class Delivery:
-    """A rollout or a vector step of the envs of one actor, and the news that belong to it."""
+    """What an actor has made for a ticket, a rollout or whatever else it asks for, and the news that belong to it."""
 
     number: int  # of the ticket
     actor: int
     incarnation: int
     version: int
-    content: Rollout | Step
+    content: Rollout | Step | Push | Experience
     episodes: list[Episode]
     streams: Mapping[str, Any]  # positions of the random streams that acting has moved, after the last step
     noise: Any = None  # the state of the exploration noise, if it has one
+    returns: Any = None  # the state of the actor's statistics of returns, if it keeps any
     failures: list[EnvFailure] = field(default_factory=list)  # envs that were replaced meanwhile
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)  # of the numbers in `log_info`

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from gymnasium.vector import VectorEnv
 
 from rl_training.algorithms.common.streams import Streams
+from rl_training.config.algorithms.apex import uses_shards
 from rl_training.config.base import RolloutConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.replay_memory import check_rollout_fits
@@ -15,15 +16,18 @@ from rl_training.envs.env_types import EnvSource
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError, install_hint
 from rl_training.runtime.fleet.actor_collector import ActorCollector
+from rl_training.runtime.fleet.apex_loops import ApexLoop, AsyncApexLoop
 from rl_training.runtime.fleet.fleet_protocol import Fleet
 from rl_training.runtime.fleet.inline import InlineFleet
 from rl_training.runtime.fleet.processes import ProcessFleet
 from rl_training.runtime.fleet.ray_setup import keep_private
-from rl_training.runtime.fleet.stale_loops import AsyncLoop, PipelinedLoop
+from rl_training.runtime.fleet.stale_loops import AsyncGradientLoop, AsyncLoop, GradientLoop, PipelinedLoop
 from rl_training.runtime.loops import Loop
 from rl_training.runtime.spec import get_spec
 
 STALE_LOOPS: dict[str, type[Loop]] = {"pipelined": PipelinedLoop, "async": AsyncLoop}
+APEX_LOOPS: dict[str, type[Loop]] = {"lockstep": ApexLoop, "async": AsyncApexLoop}
+GRADIENT_LOOPS: dict[str, type[Loop]] = {"lockstep": GradientLoop, "async": AsyncGradientLoop}
 # A rollout is in the actor, in the shared memory and in the learner. With async, two batches wait and one is learned.
 COPIES, COPIES_ASYNC = 3, 6
 
@@ -77,7 +81,10 @@ def build_fleet_loop(
     collector = ActorCollector(
         fleet, spaces, learner, num_envs=num_envs, actors=actors, overdue=overdue, log_info=config.log_info
     )
-    loop = STALE_LOOPS.get(config.runtime.mode, spec.loop)
+    loops = GRADIENT_LOOPS if config.algo_kwargs.pushes_gradients else STALE_LOOPS
+    if uses_shards(config):
+        loops = APEX_LOOPS
+    loop = loops.get(config.runtime.mode, spec.loop)
     return loop(collector, spaces, learner, config, streams, overdue)
 
 

@@ -1,7 +1,7 @@
 """Loops whose actors collect while the learner learns: `pipelined` with a lag of one update, `async` with any.
 
-Only algorithms that correct for stale rollouts use them: V-trace weighs each step by the log-probability with which it
-was chosen, and that is stored with the step.
+Only algorithms that correct for stale rollouts use the first two: V-trace weighs each step by the log-probability with
+which it was chosen, and that is stored with the step. The other two are those of A3C, whose actors push gradients.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.data.rollout import Rollout
-from rl_training.runtime.fleet.actor_collector import ActorCollector, rollout_of
+from rl_training.runtime.fleet.actor_collector import ActorCollector, push_of, rollout_of
 from rl_training.runtime.fleet.delivery import Delivery, merged_rollout
 from rl_training.runtime.loops import OnPolicyLoop, Progress
 
@@ -155,3 +156,80 @@ class AsyncLoop(OnPolicyLoop):
         """Take back what is not learned: a checkpoint is one cut of all that is."""
         self.collector.abandon()
         self._left = 0
+
+
+class GradientLoop(OnPolicyLoop):
+    """Lockstep of A3C: all actors compute gradients with the same weights, and the learner applies one after the other.
+
+    So push k of a round is k updates old. The order is that of the actors, and a run is the same on every backend.
+    """
+
+    collector: ActorCollector
+
+    def round(self) -> Progress | None:
+        num_steps = self._next_num_steps(self.env_steps)
+        if num_steps == 0:
+            return None
+        self.collector.grant_all(num_steps, self.env_steps, gradient=True)
+        deliveries = self.collector.take_round()
+        results = [result for delivery in deliveries if (result := self.apply(delivery)) is not None]
+        episodes = [episode for delivery in deliveries for episode in delivery.episodes]
+        return Progress(self.env_steps, self.learner.updates, results, episodes)
+
+    def apply(self, delivery: Delivery, *, stale: bool = False) -> UpdateResult | None:
+        """Account for a push and step down its gradient. None if it is stale, or its rollout had no valid row."""
+        push = push_of(delivery)
+        self.collector.settle(delivery, stale=stale)
+        result = None
+        if push.gradient is not None and not stale:
+            self.shape_rewards(push.rewards)  # the actor has; this counts how many are clipped
+            self.reward_max = max(self.reward_max, push.reward_max)
+            # The clock still shows the steps before this push: the last update has a learning rate above 0.
+            result = self.learn(push)
+            if push.moments is not None:
+                self.learner.observe_moments(push.moments)
+        self.clock.env_steps += delivery.env_steps
+        return result
+
+
+class AsyncGradientLoop(GradientLoop):
+    """A3C as in its paper: a gradient is applied when it arrives, and its actor goes on with the weights of then.
+
+    With K actors, a push is about K - 1 updates old. One older than `runtime.max_lag` updates is stale and not applied.
+    """
+
+    is_exact: ClassVar[bool] = False
+
+    def __init__(self, *parts: Any):
+        super().__init__(*parts)
+        lag = self.config.runtime.max_lag
+        assert lag is not None  # resolved before the loop was built
+        self.max_lag = lag
+        self._envs_per_actor = self.collector.num_envs // self.collector.actors
+
+    @property
+    def is_over(self) -> bool:
+        return self._next_num_steps(self.env_steps, self._envs_per_actor) == 0
+
+    def round(self) -> Progress | None:
+        crew = self.collector
+        for actor in range(crew.actors):
+            if crew.ledger.out_with(actor) is None and not self._waits(actor):
+                ahead = self.env_steps + crew.ledger.in_flight
+                if num_steps := self._next_num_steps(ahead, self._envs_per_actor):
+                    crew.grant(actor, num_steps, self.env_steps, gradient=True)
+        if not crew.arrived:
+            if not crew.ledger.tickets_out:
+                return None
+            crew.wait()
+        delivery = crew.arrived.popleft()
+        result = self.apply(delivery, stale=crew.lag(delivery) > self.max_lag)
+        return Progress(self.env_steps, self.learner.updates, [] if result is None else [result], delivery.episodes)
+
+    def _waits(self, actor: int) -> bool:
+        """Whether a push of this actor has arrived and is not applied: it goes on after that, with newer weights."""
+        return any(delivery.actor == actor for delivery in self.collector.arrived)
+
+    def barrier(self) -> None:
+        """Take back what is not applied: a checkpoint is one cut of all that is."""
+        self.collector.abandon()

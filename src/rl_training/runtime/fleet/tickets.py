@@ -24,10 +24,13 @@ class Ticket:
     env_steps: int  # of the run when the ticket was granted, for the schedules of exploration
     num_steps: int
     single: bool = False  # one vector step for a replay buffer, not a rollout
+    gradient: bool = False  # the gradient on the rollout, not the rollout itself
+    experience: bool = False  # vector steps for a sharded replay, with their priorities
     random: bool = False  # with uniform actions, each held for `repeat` steps
     repeat: int = 1
     reset_at: int | None = None  # start new episodes first, with the seeds of this env step
     streams: Mapping[str, Any] | None = None  # continue with these positions of the random streams
+    returns: Mapping[str, Any] | None = None  # continue with these statistics of returns, for a gradient
 
 
 class UnknownTicket(Exception):

@@ -1,0 +1,80 @@
+"""Ape-X DQN: many actors with different exploration fill one prioritized replay, from which one learner learns.
+
+Horgan et al. (2018), arXiv:1803.00933, algorithms 1 and 2, with the loss of DQN: double, dueling, n-step and
+prioritized. Actor i of N takes a random action with probability 0.4 ** (1 + 7 i / (N - 1)) for the whole run, and says
+with its own network how surprising its transitions are, so that replay can draw the surprising ones first. With one
+actor in lockstep there is no ladder and one buffer: the run is DQN's, bit for bit.
+
+Deviations: the ratio of samples to inserts is kept (`samples_per_insert=auto`), where the paper lets actors and learner
+run freely (null does that). Actors get new weights with each ticket (`ticket_steps=8` steps of each env),
+where the paper's fetch them every 400 frames. Rows enter replay at once, with the n-step error of the steps that are
+there; their priority is corrected when the window is whole. A full shard of an actor overwrites its oldest rows, where
+the paper removes the oldest rows of all. Adam instead of RMSprop. Target copies are counted in env steps
+(`target_update_every=10000`), not in updates. `buffer_size=1000000` (the paper has 2 million) and
+`learning_starts=100` (50,000). The layers are `hidden_sizes=[64, 64]` with `activation=tanh` and
+`initialization=orthogonal`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.common.apex import ApexActor, ladder_of
+from rl_training.algorithms.common.learner import UpdateResult
+from rl_training.algorithms.common.metrics import Metrics
+from rl_training.algorithms.common.replay_learner import QLearner
+from rl_training.algorithms.common.streams import Streams
+from rl_training.algorithms.common.target_network import TargetNetwork
+from rl_training.algorithms.dqn import dqn_loss, dqn_target
+from rl_training.config.algorithms.apex_dqn import ApexDQNConfig
+from rl_training.config.train_config import TrainConfig
+from rl_training.data.transitions import Transitions
+from rl_training.envs.spaces import Spaces
+from rl_training.models.mlp_q import MLPQNetwork
+
+apex_dqn_loss = dqn_loss
+
+
+class ApexDQN(QLearner[ApexDQNConfig], ApexActor):
+    """Each actor has its own epsilon; the learner is that of DQN."""
+
+    def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
+        super().__init__(spaces, config, streams)
+        self.model: MLPQNetwork = self.build(lambda: MLPQNetwork(spaces, config.model, dueling=self.config.dueling))
+        self.optimizer = self.add_optimizer(self.model, self.config.learning_rate)
+        self.target = TargetNetwork(self.model, copied=True)
+        ladder = ladder_of(config)
+        self._ladder = ladder
+        self._epsilon = None if ladder is None else sum(ladder) / len(ladder)  # of the mean actor, until it is one
+
+    def take_place(self, index: int) -> None:
+        if self._ladder is not None:
+            self._epsilon = self._ladder[index]
+
+    def exploration_rate(self) -> float:
+        return super().exploration_rate() if self._epsilon is None else self._epsilon
+
+    def update(self, batch: Transitions) -> UpdateResult:
+        result = super().update(batch)
+        if self.config.tau is not None:
+            self.target.follow(self.config.tau)
+        return result
+
+    def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
+        with torch.no_grad():
+            online = self.model.q_values(batch.next_obs) if self.config.double else None
+            target = dqn_target(batch, self.target.module.q_values(batch.next_obs), online)
+        q = self._taken(batch)
+        loss, metrics = apex_dqn_loss(q, target, batch.weights)
+        metrics["grad_norm"] = self.optimizer.step(loss)
+        return metrics, (q.detach() - target).abs()
+
+    @torch.no_grad()
+    def priorities(self, batch: Transitions) -> Tensor:
+        """|r + d max_a Q(s', a) - Q(s, a)|: with its own network as target, double Q-learning changes nothing."""
+        return (self._taken(batch) - dqn_target(batch, self.model.q_values(batch.next_obs))).abs()
+
+    def _taken(self, batch: Transitions) -> Tensor:
+        """Q of the actions taken.   [B]"""
+        return self.model.q_values(batch.obs).gather(1, batch.actions[:, None]).squeeze(1)

@@ -1,0 +1,64 @@
+"""Settings of Ape-X: actors that fill replay, each at its own pace and with its own exploration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from rl_training.config.base import PositiveInteger, PositiveNumber, StrictModel
+from rl_training.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_training.config.train_config import TrainConfig
+
+
+class ApexConfig(StrictModel):
+    """A mixin: list it first among the bases. Its fields follow those of the other bases."""
+
+    ticket_steps: PositiveInteger = Field(8, description="Steps of each environment that an actor makes per ticket.")
+    samples_per_insert: PositiveNumber | Literal["auto"] | None = Field(
+        "auto",
+        description="Rows that are sampled per row that actors insert; auto is batch_size * gradient_steps / "
+        "train_frequency, null lets actors and learner run freely (async).",
+    )
+    exploration_ladder: bool | None = Field(
+        None, description="Give each actor an exploration of its own; null does if there are two actors or more."
+    )
+    ladder_base: float = Field(
+        0.4, gt=0, lt=1, description="Actor i of N explores by ladder_base ** (1 + ladder_exponent * i / (N - 1))."
+    )
+    ladder_exponent: float = Field(
+        7.0, ge=0, description="How fast exploration falls from the first actor to the last."
+    )
+
+    def check_apex(self, train: TrainConfig, *, hindsight: float) -> None:
+        """Refuse a ladder, a ratio or goals that these actors cannot have."""
+        runtime = train.runtime
+        if self.exploration_ladder and runtime.actors == 1:
+            raise ConfigError(
+                "algo_kwargs.exploration_ladder: one actor makes no ladder; leave it out, or set runtime.actors=2",
+                key="algo_kwargs.exploration_ladder",
+            )
+        if self.samples_per_insert is None and runtime.mode != "async":
+            raise ConfigError(
+                "algo_kwargs.samples_per_insert: null lets actors and learner run freely, which needs "
+                "runtime.mode=async; set that, or samples_per_insert=auto",
+                key="algo_kwargs.samples_per_insert",
+            )
+        if self.samples_per_insert not in (None, "auto") and not uses_shards(train):
+            raise ConfigError(
+                "algo_kwargs.samples_per_insert: one actor in lockstep keeps the ratio by train_frequency and "
+                "gradient_steps; set those, or runtime.actors=2 or more",
+                key="algo_kwargs.samples_per_insert",
+            )
+        if hindsight and uses_shards(train):
+            raise ConfigError(
+                "algo_kwargs.hindsight: not available with actors, set runtime.actors=1 or hindsight=0",
+                key="algo_kwargs.hindsight",
+            )
+
+
+def uses_shards(train: TrainConfig) -> bool:
+    """Whether the replay of an Ape-X run has a shard per actor. One actor in lockstep fills an ordinary buffer."""
+    return isinstance(train.algo_kwargs, ApexConfig) and (train.runtime.actors > 1 or train.runtime.mode == "async")
