@@ -33,7 +33,7 @@ MODES = ["lockstep", "pipelined", "async"]
 
 def config_of(algo: str = "impala", mode: str = "lockstep", total: int = 400, **changes: Any) -> TrainConfig:
     settings: dict[str, Any] = {"num_steps": 10}
-    if algo == "dqn":
+    if algo in ("dqn", "apex_dqn"):
         settings = {"learning_starts": 20, "batch_size": 8, "buffer_size": 500, "n_step": 3}
     base = {
         "algo": algo,
@@ -59,7 +59,10 @@ def processes_of(fleet: ProcessFleet) -> list[int]:
     return [worker.process for _, worker in fleet._workers()]
 
 
-@pytest.mark.parametrize(("algo", "mode"), [*(("impala", mode) for mode in MODES), ("dqn", "lockstep")])
+LOCKSTEP = [(algo, "lockstep") for algo in ("dqn", "a3c", "apex_dqn")]
+
+
+@pytest.mark.parametrize(("algo", "mode"), [*(("impala", mode) for mode in MODES), *LOCKSTEP])
 def test_a_killed_actor_is_replaced_and_its_steps_are_made_again(algo: str, mode: str) -> None:
     with open_loop(config_of(algo, mode), None, None, StopSignals()) as loop:
         crew, fleet = fleet_of(loop)
@@ -78,6 +81,20 @@ def test_a_killed_actor_is_replaced_and_its_steps_are_made_again(algo: str, mode
         assert fleet.alive() == 2
         seen += processes_of(fleet)
     wait_until_gone(seen)
+
+
+@pytest.mark.parametrize("algo", ["a3c", "apex_dqn"])
+def test_a_killed_actor_costs_an_asynchronous_run_no_step_of_its_budget(algo: str) -> None:
+    with open_loop(config_of(algo, "async"), None, None, StopSignals()) as loop:
+        crew, fleet = fleet_of(loop)
+        for number, progress in enumerate(loop):
+            if number == 2:
+                os.kill(processes_of(fleet)[1], signal.SIGKILL)
+            counts = crew.ledger.counts()
+            assert counts["env_steps_learned"] == progress.env_steps
+            assert counts["env_steps_granted"] - counts["env_steps_lost"] <= 400
+        assert crew.restarts == 1 and progress.env_steps > 395
+        assert fleet.alive() == 2
 
 
 @pytest.mark.parametrize("mode", ["lockstep", "async"])
