@@ -29,12 +29,13 @@ from rl_training.algorithms.common.returns import gae
 from rl_training.algorithms.common.rewards import ReturnNormalizer
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.algorithms.novelty import NoveltyConfig
+from rl_training.config.base import AlgorithmConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces
 from rl_training.models.novelty_networks import NoveltyNetworks
 
-Config = TypeVar("Config", bound=NoveltyConfig)
+Config = TypeVar("Config", bound=AlgorithmConfig)
 
 
 def novelty_loss(errors: Tensor, values: Tensor, returns: Tensor) -> tuple[Tensor, Metrics]:
@@ -112,7 +113,10 @@ class NoveltyBonus:
 
 
 class NoveltyLearner(Learner[Config]):
-    """A learner that may carry the bonus. It calls `seek_novelty` on each batch before it uses the advantages."""
+    """A learner with the settings `NoveltyConfig`, which may carry the bonus.
+
+    It calls `seek_novelty` on each batch before it uses the advantages.
+    """
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)

@@ -19,12 +19,12 @@ import numpy as np
 from rl_training.algorithms.common.learner import Action, Learner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.algorithm_table import SPACE_NAMES
-from rl_training.config.algorithms.state_exploration import StateNoiseConfig
+from rl_training.config.base import AlgorithmConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
 
-Config = TypeVar("Config", bound=StateNoiseConfig)
+Config = TypeVar("Config", bound=AlgorithmConfig)
 
 
 class NoiseMatrices:
@@ -55,7 +55,7 @@ class NoiseMatrices:
 
 
 class StateNoiseLearner(Learner[Config]):
-    """A learner whose model has `explore` and `noise_shape` if `state_dependent_noise` is set. List it first."""
+    """A learner with the settings `StateNoiseConfig`. Its model has `explore` and `noise_shape`. List it first."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         if getattr(config.algo_kwargs, "state_dependent_noise", False) and spaces.action_kind != "box":
@@ -65,13 +65,14 @@ class StateNoiseLearner(Learner[Config]):
                 key="algo_kwargs.state_dependent_noise",
             )
         super().__init__(spaces, config, streams)
-        settings = self.config
+        settings: Any = self.config
         self.noise_matrices = NoiseMatrices(settings.noise_interval) if settings.state_dependent_noise else None
 
     @property
     def initial_noise(self) -> float | None:
         """What the model needs to know: the initial log-std of its noise matrix, or None if it has none."""
-        return self.config.noise_log_std if self.config.state_dependent_noise else None
+        settings: Any = self.config
+        return settings.noise_log_std if settings.state_dependent_noise else None
 
     def act(
         self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None

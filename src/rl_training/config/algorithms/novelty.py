@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from rl_training.config.base import AlgorithmConfig, LayerSize, NonNegativeSchedule, constant
+from rl_training.config.base import LayerSize, NonNegativeSchedule, StrictModel, constant
 
 _ALONE = frozenset({"novelty_gamma", "novelty_learning_rate", "novelty_epochs", "novelty_size"})
 
 
-class NoveltyConfig(AlgorithmConfig):
+class NoveltyConfig(StrictModel):
     """A mixin: list it first among the bases. Its fields follow those of the other bases."""
 
     novelty_coef: float = Field(
@@ -25,4 +25,5 @@ class NoveltyConfig(AlgorithmConfig):
     novelty_size: LayerSize = Field(64, description="Outputs of the random network that the other one imitates.")
 
     def without_effect(self) -> frozenset[str]:
-        return super().without_effect() if self.novelty_coef else super().without_effect() | _ALONE
+        others: frozenset[str] = super().without_effect()  # type: ignore[misc]
+        return others if self.novelty_coef else others | _ALONE

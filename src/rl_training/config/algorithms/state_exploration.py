@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rl_training.config.base import AlgorithmConfig, PositiveInteger
+from rl_training.config.base import PositiveInteger, StrictModel
 
 # Its default differs: a policy that is not squashed needs wider noise.
 NoiseLogStd = Annotated[
@@ -15,7 +15,7 @@ NoiseLogStd = Annotated[
 ]
 
 
-class StateNoiseConfig(AlgorithmConfig):
+class StateNoiseConfig(StrictModel):
     """A mixin: list it first among the bases. Its fields follow those of the other bases."""
 
     state_dependent_noise: bool = Field(
@@ -27,6 +27,5 @@ class StateNoiseConfig(AlgorithmConfig):
     noise_log_std: NoiseLogStd = 0.0
 
     def without_effect(self) -> frozenset[str]:
-        if self.state_dependent_noise:
-            return super().without_effect()
-        return super().without_effect() | {"noise_interval", "noise_log_std"}
+        others: frozenset[str] = super().without_effect()  # type: ignore[misc]
+        return others if self.state_dependent_noise else others | {"noise_interval", "noise_log_std"}
