@@ -29,7 +29,7 @@ from rl_training.algorithms.common.on_policy import (
 from rl_training.algorithms.common.optimizer import chosen_optimizer
 from rl_training.algorithms.common.state_exploration import StateNoiseLearner
 from rl_training.algorithms.common.streams import Streams
-from rl_training.config.algorithms.a2c import A2CConfig
+from rl_training.config.algorithms.a2c import A2CConfig, AdvantageConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces
@@ -37,7 +37,13 @@ from rl_training.models.mlp_actor_critic import MLPActorCritic
 
 
 def a2c_loss(
-    log_probs: Tensor, entropy: Tensor, values: Tensor, batch: PolicyBatch, config: A2CConfig, *, entropy_coef: Scalar
+    log_probs: Tensor,
+    entropy: Tensor,
+    values: Tensor,
+    batch: PolicyBatch,
+    config: AdvantageConfig,
+    *,
+    entropy_coef: Scalar,
 ) -> tuple[Tensor, Metrics]:
     """L = -mean log pi(a|s) A  +  c_v 1/2 mean (R - V(s))^2  -  c_e mean H(pi(.|s))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from rl_training.config.algorithms.a2c import A2CConfig
+from rl_training.config.algorithms.a2c import AdvantageConfig
 
 
-class A3CConfig(A2CConfig):
+class A3CConfig(AdvantageConfig):
     """The settings of A2C, whose loss A3C has."""
 
     compilable: ClassVar[bool] = False  # the gradient is computed by one process and applied by another
