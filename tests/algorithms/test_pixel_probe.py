@@ -47,8 +47,8 @@ def test_a_few_steps_teach_the_critic_where_the_dot_is() -> None:
     rewards = -(rows[1][:, 0] - torch.from_numpy(places)).square()
     batch = Transitions(obs=rows[0], actions=rows[1], rewards=rewards, next_obs=rows[0], discounts=torch.zeros(64))
     encoder = torch.cat([part.detach().reshape(-1) for part in learner.model.encoder.parameters()]).clone()
-    losses = [float(learner.update(batch)["critic_loss"]) for _ in range(60)]
-    assert np.mean(losses[-5:]) < 0.3 * np.mean(losses[:5]), "most of the reward is the distance to the dot"
+    losses = [float(learner.update(batch)["critic_loss"]) for _ in range(20)]
+    assert np.mean(losses[-3:]) < 0.5 * np.mean(losses[:3]), "most of the reward is the distance to the dot"
     changed = torch.cat([part.detach().reshape(-1) for part in learner.model.encoder.parameters()])
     assert not torch.equal(changed, encoder)
 
