@@ -74,7 +74,7 @@ trackers: setup ## test W&B, MLflow and Trackio with their real packages (300 MB
 
 envpool: ## test EnvPool's envs against Gymnasium's, in an environment of its own (needs Python 3.12 or newer, PYTHON312=)
 	@test -x .venv-envpool/bin/python || $(PYTHON312) -m venv .venv-envpool
-	.venv-envpool/bin/python -m pip install --disable-pip-version-check --quiet --editable ".[envpool,mujoco]" pytest
+	.venv-envpool/bin/python -m pip install --disable-pip-version-check --quiet --editable ".[envpool,mujoco]" pytest hypothesis
 	$(TEST_ENVIRONMENT) .venv-envpool/bin/python -m pytest tests/envs/test_envpool.py
 
 drills: setup ## reliability drills (Linux, under 20 minutes); they write their figures into docs/reliability.md
