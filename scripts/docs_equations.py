@@ -38,7 +38,7 @@ TOKEN = re.compile(
     r"|(?P<sign>\.\.\.|\.\.|\|\||<=|>=|<-|->|!=|:=|\+-|[-+*/^=<>~,;|.()\[\]])"
 )
 # The end of an equation within a sentence; `inf` is a number, and `e.g.` does not occur in one.
-CLAUSE_END = re.compile(r"\.(?=\s|$)|[,:](?=\s)|\s{2,}|\s(?=\[[A-Z])|$")
+CLAUSE_END = re.compile(r"\.(?=\s|$)|[,:;](?=\s)|\s{2,}|\s(?=\[[A-Z])|$")
 TAG = re.compile(r"\s*\((?:to be minimized, )?((?:eqs?\.|equations?|section|appendix|algorithm) [^()]*)\)")
 
 
@@ -103,7 +103,9 @@ def _can_be_drawn(text: str) -> bool:
         mathml(text)
     except NotMathematicsError:
         return False
-    return bool(re.search(r"[=+*/^(]|\bmean\b|\bsum", text)) and len(text) > 5
+    first, *others = re.split(rf"\s(?:{'|'.join(sorted(BETWEEN))})\s", text)
+    is_more = all(re.search(r"[=<>~]", other) for other in others)  # "with a" begins a sentence, "with a = b" does not
+    return is_more and bool(re.search(r"[=+*/^(]|\bmean\b|\bsum", first)) and len(first) > 5
 
 
 def _first_paragraph(text: str) -> Iterator[Part]:
@@ -234,7 +236,7 @@ class _Parser:
     def atom(self) -> str:
         kind, text, _ = self.take()
         if kind == "number":
-            is_indicator = text == "1" and self.peek()[1] == "(" and not self.peek()[2]
+            is_indicator = text == "1" and self.peek()[1] in BRACKETS and not self.peek()[2]
             return f"<mrow><mn>&#x1D7CF;</mn>{self.atom()}</mrow>" if is_indicator else f"<mn>{text}</mn>"
         if text in BRACKETS:
             self.depth += 1

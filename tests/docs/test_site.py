@@ -98,7 +98,7 @@ def test_pictures_and_local_links_of_all_pages_lead_somewhere(site: Path) -> Non
 def test_each_algorithm_has_its_page_with_all_settings(site: Path, name: str) -> None:
     page = Parts(site / "reference" / "algorithms" / f"{name}.html")
     text = page.text
-    assert page.tags.count("math") >= 2, "its equations are drawn"
+    assert "math" in page.tags, "its equations are drawn"
     settings = [row for row in describe_config(name) if row.key.startswith("algo_kwargs.")]
     assert settings
     for row in settings:
