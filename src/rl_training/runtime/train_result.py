@@ -93,7 +93,8 @@ class TrainResult:
 
 def stored_curves(run_dir: Path) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
     """Step and return of the metric lines of a run: of training and of evaluations. Empty if it has none."""
-    training, evaluations = [], []
+    training: list[tuple[float, float]] = []
+    evaluations: list[tuple[float, float]] = []
     for line in iterate_lines(run_dir / METRICS_FILE, skip_damaged=True, containing=b"mean_return"):
         name, curve = ("eval_mean_return", evaluations) if line.get("kind") == "eval" else ("mean_return", training)
         step, value = line.get("env_steps"), line.get(name)

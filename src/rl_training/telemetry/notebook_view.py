@@ -92,20 +92,19 @@ def curves_svg(training: Points, evaluations: Points, total_steps: float | None 
     last = total_steps or max(step for step, _ in every) or 1.0
     left, right, top, bottom = 56, 96, 10, 26
 
-    def place(point: tuple[float, float]) -> str:
+    def place(point: tuple[float, float]) -> tuple[float, float]:
         x = left + (_WIDTH - left - right) * min(1.0, point[0] / last)
         y = top + (_HEIGHT - top - bottom) * (1 - (point[1] - low) / span)
-        return f"{x:.1f},{y:.1f}"
+        return round(x, 1), round(y, 1)
 
     soft = 'fill="currentColor" fill-opacity=".65" font-size="11"'
     line = 'stroke="currentColor" stroke-opacity=".2"'
     parts = []
     for value in (low, high):
-        y = place((0, value)).partition(",")[2]
-        parts.append(f'<line x1="{left}" x2="{_WIDTH - right}" y1="{y}" y2="{y}" {line}/>')
-        parts.append(
-            f'<text x="{left - 6}" y="{float(y) + 4:.1f}" text-anchor="end" {soft}>{format_return(value)}</text>'
-        )
+        height = place((0, value))[1]
+        parts.append(f'<line x1="{left}" x2="{_WIDTH - right}" y1="{height}" y2="{height}" {line}/>')
+        at = f'x="{left - 6}" y="{height + 4:.1f}" text-anchor="end"'
+        parts.append(f"<text {at} {soft}>{format_return(value)}</text>")
     parts.append(f'<text x="{left}" y="{_HEIGHT - 8}" {soft}>0</text>')
     steps = f"{last:,.0f} env steps"
     parts.append(f'<text x="{_WIDTH - right}" y="{_HEIGHT - 8}" text-anchor="end" {soft}>{steps}</text>')
@@ -113,9 +112,9 @@ def curves_svg(training: Points, evaluations: Points, total_steps: float | None 
     for points, color, name in ((training, TRAINING, "training"), (evaluations, EVALUATION, "evaluation")):
         if not points:
             continue
-        path = " ".join(place(point) for point in points)
+        path = " ".join(f"{x},{y}" for x, y in map(place, points))
         parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
-        x, y = (float(number) for number in place(points[-1]).split(","))
+        x, y = place(points[-1])
         parts.append(f'<circle cx="{x}" cy="{y}" r="3" fill="{color}"/>')
         names.append((x + 7, y + 4, color, name))
     if len(names) == 2 and abs(names[0][1] - names[1][1]) < 13:  # names must not lie on each other
