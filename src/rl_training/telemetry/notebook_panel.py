@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Any
 
 
@@ -20,9 +21,8 @@ class NotebookPanel:
         self._handle: Any = None
 
     def show(self, html: str) -> None:
-        from IPython.display import HTML, display
-
+        notebook: Any = import_module("IPython.display")  # by name: it has no types
         if self._handle is None:
-            self._handle = display(HTML(html), display_id=True)
+            self._handle = notebook.display(notebook.HTML(html), display_id=True)
         else:
-            self._handle.update(HTML(html))
+            self._handle.update(notebook.HTML(html))
