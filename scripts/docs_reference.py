@@ -139,9 +139,8 @@ def _results(algorithm: str) -> Iterator[str]:
             steps, bar = f"{line['env_steps']:,}", "" if line["bar"] is None else f"{line['bar']:g}"
             link = f"[{report.stem}](../../{report.relative_to(ROOT).with_suffix('.md').as_posix()})"
             rows.append((line["name"], f"{line['median']:.1f}", bar, str(len(line["scores"])), steps, link))
-            found = [folder for folder in (REPORTS, CURVES) if (folder / picture_name(line["environment"])).is_file()]
-            picture = (line["environment"], found[0] / picture_name(line["environment"])) if found else None
-            if picture is not None and picture not in pictures:
+            picture = (line["environment"], _picture_of(line))
+            if picture[1] is not None and picture not in pictures:
                 pictures.append(picture)
     yield "## Results"
     if not rows:
@@ -151,6 +150,15 @@ def _results(algorithm: str) -> Iterator[str]:
         yield table(["preset", "median", "bar", "seeds", "steps", "benchmark"], rows)
     for environment, path in pictures:
         yield f"![Learning curves of all algorithms on {environment}](../../{path.relative_to(ROOT).as_posix()})"
+
+
+def _picture_of(line: dict[str, Any]) -> Path | None:
+    """The picture of a row's environment that has the curve of this row, if there is one."""
+    picture = picture_name(line["environment"])
+    if (REPORTS / picture).is_file():
+        return REPORTS / picture
+    is_drawn = (CURVES / "results" / f"{line['name']}.json").is_file() and (CURVES / picture).is_file()
+    return CURVES / picture if is_drawn else None
 
 
 def _run_settings() -> str:
