@@ -30,25 +30,11 @@ HOST = "127.0.0.1"
 SUFFIX = ".from_metrics"
 
 
-class _TimedWriter:
-    """A summary writer whose events have the time at which the run wrote their line, not the time of this process."""
-
-    def __init__(self, writer: Any) -> None:
-        self._writer = writer
-        self.time: float | None = None
-
-    def add_scalar(self, tag: str, value: float, step: int) -> None:
-        self._writer.add_scalar(tag, value, step, walltime=self.time)
-
-    def flush(self) -> None:
-        self._writer.flush()
-
-    def close(self) -> None:
-        self._writer.close()
-
-
 class EventFolder(TensorBoardSink):
-    """The event files of one run in `folder`, under the names that the sink of a run uses."""
+    """The event files of one run in `folder`, under the names that the sink of a run uses.
+
+    Events have the time at which the run wrote their line, not the time of this process.
+    """
 
     def __init__(self, run: StoredRun, folder: Path) -> None:
         self._run, self._folder = run, folder
@@ -59,13 +45,12 @@ class EventFolder(TensorBoardSink):
     def _open(self, purge_step: int | None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        writer: Any = SummaryWriter(str(self._folder), purge_step=purge_step, filename_suffix=SUFFIX)
-        self._timed = self._writer = _TimedWriter(writer)
-        self._timed.time = self._started
+        self._writer = SummaryWriter(str(self._folder), purge_step=purge_step, filename_suffix=SUFFIX)
+        self._time = self._started
 
     def write(self, line: Line) -> None:
         if isinstance(line.get("wall_seconds"), (int, float)):
-            self._timed.time = self._started + line["wall_seconds"]
+            self._time = self._started + line["wall_seconds"]
         super().write(line)
 
     def follow(self) -> int:

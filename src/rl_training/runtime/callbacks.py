@@ -173,6 +173,7 @@ class Hooks:
         self._running: tuple[CallbackEntry, str] | None = None
         self._logged: dict[str, tuple[float, int]] = {}  # sum and number of the values since the last line
         self._told: set[str] = set()
+        self._good_names: set[str] = set()  # checked already: a callback may log in every round
         self._strange_states: dict[str, Any] = {}
         by_hook = {hook: [entry for entry in self.entries if hook in entry.hooks] for hook in HOOKS}
         self._by_hook = by_hook
@@ -233,13 +234,9 @@ class Hooks:
         hook = self._running[1] if self._running is not None else None
         if hook not in _HOOKS_THAT_LOG:
             raise ConfigError(f"context.log: works in {', '.join(_HOOKS_THAT_LOG)}, not in {hook or 'other code'}")
-        if not isinstance(name, str) or not _LOG_NAME.fullmatch(name):
-            raise ConfigError(
-                f"context.log: {printable(name)} is not a name, expected a small letter, then small letters, digits "
-                "and underscores"
-            )
-        if name in _OURS or name.startswith(_OUR_PREFIXES):
-            raise ConfigError(f"context.log: the name {name} belongs to the library, choose another one")
+        if not (isinstance(name, str) and name in self._good_names):
+            self._check_name(name)
+            self._good_names.add(name)
         number = as_number(value)
         if number is None:
             raise ConfigError(f"context.log: {name} is {printable(value)}, expected a number")
@@ -250,6 +247,15 @@ class Hooks:
             raise ConfigError(f"context.log: {name} is one name too many, at most {MOST_LOG_NAMES} can be logged")
         total, count = self._logged.get(name, (0.0, 0))
         self._logged[name] = total + number, count + 1
+
+    def _check_name(self, name: Any) -> None:
+        if not isinstance(name, str) or not _LOG_NAME.fullmatch(name):
+            raise ConfigError(
+                f"context.log: {printable(name)} is not a name, expected a small letter, then small letters, digits "
+                "and underscores"
+            )
+        if name in _OURS or name.startswith(_OUR_PREFIXES):
+            raise ConfigError(f"context.log: the name {name} belongs to the library, choose another one")
 
     def take_logged(self, line: Mapping[str, Any]) -> dict[str, float]:
         """The mean of the values of each name since the last call, without names that `line` has already."""

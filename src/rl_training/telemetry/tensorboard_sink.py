@@ -21,6 +21,7 @@ class TensorBoardSink(Sink):
 
     name = "tensorboard"
     _writer: Any
+    _time: float | None = None  # of the next events; None is now
 
     def open(self, run: SinkRun) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -32,12 +33,16 @@ class TensorBoardSink(Sink):
         self._writer = SummaryWriter(str(folder), purge_step=purge_step)
 
     def write(self, line: Line) -> None:
-        kind = line["kind"]
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        kind, summary = line["kind"], Summary()
         for key, value in line.items():
             if key == "env_steps" or not isinstance(value, (int, float)):
                 continue
             group = "time" if key in WALL_CLOCK_FIELDS else kind
-            self._writer.add_scalar(f"{group}/{key.removeprefix(kind + '_')}", value, line["env_steps"])
+            summary.value.add(tag=f"{group}/{key.removeprefix(kind + '_')}", simple_value=float(value))
+        # One event for the line: `add_scalar` would write one for each number, which takes more than twice as long.
+        self._writer.file_writer.add_summary(summary, line["env_steps"], self._time)
 
     def note(self, text: str, env_steps: int) -> None:
         self._writer.add_text("findings", text, env_steps)
