@@ -45,7 +45,7 @@ EXPECTED: dict[tuple[str, EnvKind], dict[str, Any]] = {
     ("ppo", EnvKind("vector", "continuous")): {"model.hidden_sizes": (64, 64), "entropy_coef": None, "num_steps": 256}
     | {"model.initial_log_std": -0.5},
     ("pqn", VECTOR): {"model.layer_norm": True, "model.activation": "relu"},
-    ("ppo", IMAGE): {"model.hidden_sizes": (), "update_epochs": 4},
+    ("ppo", IMAGE): {"model.hidden_sizes": (), "minibatch_size": 64, "update_epochs": 10},
     ("ppo", SMALL): {"model.encoder": "mlp"},
     ("dqn", VECTOR): {"exploration": {"start": 1.0, "end": 0.05, "over": 0.2}, "double": True, "num_envs": 1},
     ("sac", EnvKind("table", "continuous")): {"model.hidden_sizes": (256, 256)},

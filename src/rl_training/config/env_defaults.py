@@ -148,7 +148,6 @@ _OF_ALGORITHM: dict[str, dict[str, Settings]] = {
     "ppo": {
         "every": {**_ROLLOUTS, "num_steps": 64, "minibatch_size": 64, "update_epochs": 10, "learning_rate": 3e-4},
         "table": {"learning_rate": 0.03, "num_steps": 16},
-        "image": {"num_steps": 128, "minibatch_size": 256, "update_epochs": 4},
         "discrete": _SURPRISES,
         # Continuous actions are noisier: an update needs more of them.
         "continuous": {"num_steps": 256},
