@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,7 +130,10 @@ def _as_action(value: Any, space: gym.Space[Any]) -> Any:
 
 def _restore_random_state(path: str | Path, env: gym.Env[Any, Any], state: dict[str, Any]) -> None:
     try:
-        set_random_state(env, state)
-    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        with warnings.catch_warnings():
+            # NumPy 1 wraps a number that is out of range and only warns.
+            warnings.simplefilter("error", DeprecationWarning)
+            set_random_state(env, state)
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError, DeprecationWarning) as error:
         reason = describe_error(error)
         raise CheckpointError(f"{path}: its random_state does not fit the generator of the env ({reason})") from None
