@@ -6,7 +6,7 @@ import pytest
 
 from figures import record_figure
 from fuzz import FuzzServer, complaint
-from fuzz_cases import KINDS
+from fuzz_cases import KINDS, seeds_of
 from fuzz_invariants import MOST_MEGABYTES, MOST_SECONDS
 
 CASES = 340  # of each of six kinds
@@ -15,10 +15,9 @@ FIRST_SEED = 1_000  # the test suite has the seeds before it
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_cases_keep_every_invariant(kind: str) -> None:
-    first = FIRST_SEED + KINDS.index(kind)
     server = FuzzServer()
     try:
-        reports = [server.run(seed) for seed in range(first, first + CASES * len(KINDS), len(KINDS))]
+        reports = [server.run(seed) for seed in seeds_of(kind, FIRST_SEED, CASES)]
     finally:
         server.close()
     broken = [complaint(report) for report in reports if report["violations"]]

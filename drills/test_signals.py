@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from cli_helpers import Outcome, call, tiny_config, wait_for, write_config
 from figures import record_figure
+from own_clock import OwnClock
 from rl_training.storage.checkpoints import latest_checkpoint
 
 SLOW_SECONDS = 1.0  # how long a phase lasts; the signal arrives in the middle
@@ -69,13 +69,14 @@ def signal_in_phase(tmp_path: Path, algorithm: str, phase: str, number: int, sec
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=tmp_path) as process:
         try:
             wait_for((tmp_path / "reached").exists, process)
-            sent = time.monotonic()
-            process.send_signal(number)
-            (tmp_path / "sent").touch()
-            out, err = process.communicate(timeout=600)
+            with OwnClock(process.pid) as clock:
+                process.send_signal(number)
+                (tmp_path / "sent").touch()
+                out, err = process.communicate(timeout=600)
+                seconds_to_exit = clock.seconds
         finally:
             process.kill()
-    return Outcome(process.returncode, out, err), time.monotonic() - sent
+    return Outcome(process.returncode, out, err), seconds_to_exit
 
 
 @pytest.mark.parametrize(("algorithm", "number"), [("ppo", signal.SIGTERM), ("dqn", signal.SIGINT)])

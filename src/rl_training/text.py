@@ -25,7 +25,9 @@ def text_of(value: object) -> str:
     """`str(value)`, or the name of its type if the code of that type fails, as that of a user's exception may."""
     try:
         return str(value)
-    except Exception:
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException:  # also SystemExit
         return f"{type(value).__name__} without a text"
 
 

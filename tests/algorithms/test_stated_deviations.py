@@ -18,14 +18,14 @@ DEFAULT = re.compile(r"`(\w+)=([^`]+)`")
 NETWORKS = {"hidden_sizes", "activation", "initialization", "importance_exponent"}
 # The settings whose defaults differ from the paper, so that the head must name them.
 DIFFERENT = {
-    "dqn": NETWORKS | {"exploration", "max_grad_norm"},
+    "dqn": NETWORKS | {"exploration", "learning_starts", "max_grad_norm"},
     "apex_dqn": NETWORKS - {"importance_exponent"}
     | {"samples_per_insert", "ticket_steps", "buffer_size", "learning_starts", "target_update_every"},
     "apex_d4pg": NETWORKS | {"tau", "samples_per_insert"},
-    "c51": NETWORKS | {"exploration", "max_grad_norm"},
-    "qr_dqn": NETWORKS | {"exploration", "max_grad_norm"},
-    "iqn": NETWORKS | {"exploration", "max_grad_norm"},
-    "rainbow": NETWORKS | {"max_grad_norm"},
+    "c51": NETWORKS | {"exploration", "learning_starts", "max_grad_norm"},
+    "qr_dqn": NETWORKS | {"exploration", "learning_starts", "max_grad_norm"},
+    "iqn": NETWORKS | {"exploration", "learning_starts", "max_grad_norm"},
+    "rainbow": NETWORKS | {"learning_starts", "max_grad_norm"},
     "pqn": NETWORKS - {"importance_exponent"} | {"exploration", "layer_norm"},
     "ddpg": NETWORKS | {"exploration_noise", "tau", "actor_learning_rate", "batch_size"},
     "td3": NETWORKS | {"learning_starts"},

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fuzz import FuzzServer, complaint
-from fuzz_cases import KINDS
+from fuzz_cases import KINDS, kind_of, seeds_of
 from fuzz_commands import commands
 from fuzz_defects import DEFECTS
 from fuzz_invariants import exit_codes
@@ -70,6 +70,12 @@ def test_a_seed_is_one_case(fuzzer: FuzzServer) -> None:
         assert [first[key] for key in ("about", "code", "violations")] == [
             second[key] for key in ("about", "code", "violations")
         ]
+
+
+@pytest.mark.parametrize("first", [0, 1, 1_000])
+def test_the_seeds_of_a_kind_have_its_cases(first: int) -> None:
+    found = [seed for kind in KINDS for seed in seeds_of(kind, first, 4) if kind_of(seed) == kind]
+    assert sorted(found) == list(range(first, first + 4 * len(KINDS)))  # every seed once
 
 
 def test_every_documented_command_is_in_the_grammar(project_root: Path) -> None:

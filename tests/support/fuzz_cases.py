@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzz_callbacks import ODD as ODD_CALLBACKS
+from fuzz_choices import GOALS, MASKS
 from fuzz_commands import command_line, commands
 from fuzz_envs import ODD as ODD_ENVS
 from fuzz_mutations import (
@@ -29,7 +30,8 @@ from fuzz_mutations import (
     Sign,
     read_document,
 )
-from fuzz_tree import BAND, CONFIG, CRASH_FILE, DQN, MANIFEST, PPO, PRESET, RESULTS, ZOO_RUNS
+from fuzz_parts import ENCODERS, SINKS, WRAPPERS
+from fuzz_tree import BAND, CONFIG, CRASH_FILE, DQN, MANIFEST, OWN, PPO, PRESET, REPLAY_CONFIG, RESULTS, ZOO_RUNS
 from fuzz_values import ESCAPES, IN_FILES, LONG_NAME, SETTINGS_OF_HOOKS, TEXTS, shortened
 
 Dice = random.Random
@@ -61,9 +63,19 @@ class Case:
         return "\n".join([f"{self.name}: rl-training {command}", *mutations, streams])
 
 
+def seeds_of(kind: str, first: int, count: int) -> range:
+    """The first `count` seeds from `first` on whose cases are of one kind."""
+    first += (KINDS.index(kind) - first) % len(KINDS)
+    return range(first, first + count * len(KINDS), len(KINDS))
+
+
+def kind_of(seed: int) -> str:
+    return KINDS[seed % len(KINDS)]
+
+
 def case_of(seed: int, tree: Path) -> Case:
     """The case of a seed; `tree` is the working directory of an unchanged tree."""
-    kind = KINDS[seed % len(KINDS)]
+    kind = kind_of(seed)
     dice = Dice(seed)
     mutations, arguments = GENERATORS[kind](dice, tree)
     stdin = dice.choice([b"[0, 0, 0, 0]"] * 12 + list(TEXTS[:6]))
@@ -75,7 +87,7 @@ Made = tuple[list[Mutation], list[str]]
 
 
 def _run_directory(dice: Dice, tree: Path) -> Made:
-    run = dice.choice([PPO, DQN])
+    run = dice.choice([PPO, DQN, OWN])
     name = dice.choice([*READ_BY, "resume", "resume"])
     names = READ_BY[name]
     mutations: list[Mutation] = []
@@ -89,7 +101,13 @@ def _run_directory(dice: Dice, tree: Path) -> Made:
     if name == "list runs" and dice.random() < 0.3:
         mutations.insert(0, SetValue(f"{run}/run.json", ("status",), "running"))  # then the lock is read
     target = dict.fromkeys(("TARGET", "RUN", "RUN...", "[RUN]...", "GROUP"), run)
-    return mutations, [*command_line(dice, name, 0.05, **target), *_more_steps(dice, name)]
+    return mutations, [*command_line(dice, name, 0.05, **target, **_trust(dice, name, run)), *_more_steps(dice, name)]
+
+
+def _trust(dice: Dice, name: str, run: str) -> dict[str, str]:
+    """The option that lets a run with an encoder of the user's own be used, most of the time."""
+    needed = run == OWN and name in ("eval", "play", "predict", "resume")
+    return {"--trust": "fuzz_parts"} if needed and dice.random() < 0.8 else {}
 
 
 # The files of a run that a command reads or writes.
@@ -125,7 +143,7 @@ def _more_steps(dice: Dice, name: str) -> list[str]:
 
 
 def _checkpoint(dice: Dice, tree: Path) -> Made:
-    run = dice.choice([PPO, DQN])
+    run = dice.choice([PPO, PPO, DQN, DQN, OWN])
     folder = sorted((tree / run / "checkpoints").iterdir())[-1].relative_to(tree).as_posix()
     files = [f"{folder}/{name}" for name in ("manifest.json", "config.json", "tensors.safetensors")]
     files += [f"{folder}/state.json"] * 2
@@ -138,7 +156,7 @@ def _checkpoint(dice: Dice, tree: Path) -> Made:
     if dice.random() < 0.9:
         mutations.append(Sign(folder))
     target = dice.choice([folder, folder, run])
-    given = {"--obs": "[0.1, 0, 0, 0]"} if name == "predict" else {}
+    given = _trust(dice, name, run) | ({"--obs": "[0.1, 0, 0, 0]"} if name == "predict" else {})
     return mutations, [*command_line(dice, name, 0.0, TARGET=target, **given), *_more_steps(dice, name)]
 
 
@@ -173,28 +191,45 @@ def _command_line(dice: Dice, tree: Path) -> Made:
     return [], command_line(dice, dice.choice(list(commands())), dice.choice([0.1, 0.4, 0.8]))
 
 
+# Classes of the user's own, for the settings that name them.
+ODD_CLASSES: dict[str, Callable[[Dice], Any]] = {
+    "callbacks": lambda dice: [f"fuzz_callbacks:{dice.choice(ODD_CALLBACKS)}"],
+    "wrappers": lambda dice: [f"fuzz_parts:{dice.choice(WRAPPERS)}"],
+    "sinks": lambda dice: [f"fuzz_parts:{dice.choice(SINKS)}"],
+    "model": lambda dice: {"hidden_sizes": [8], "encoder": f"fuzz_parts:{dice.choice(ENCODERS)}"},
+}
+
+
+def _odd_env(dice: Dice) -> str:
+    return dice.choice([f"fuzz_envs:{dice.choice(ODD_ENVS)}-v0"] * 2 + [f"fuzz_choices:{dice.choice(MASKS)}-v0"])
+
+
 def _config(dice: Dice, tree: Path) -> Made:
-    """A config with odd settings, envs and callbacks, for the commands that act on it."""
-    mutations: list[Mutation] = []
-    for _ in range(dice.choice([1, 2, 3])):
-        setting = dice.choice([*SETTINGS_OF_HOOKS, "env_id", "any"])
-        if setting == "env_id":
-            value: Any = f"fuzz_envs:{dice.choice(ODD_ENVS)}-v0"
-        elif setting == "callbacks" and dice.random() < 0.7:
-            value = [f"fuzz_callbacks:{dice.choice(ODD_CALLBACKS)}"]
-        elif setting == "any":
-            mutations.append(_edit(dice, tree / CONFIG, CONFIG))
-            continue
-        else:
-            value = dice.choice(SETTINGS_OF_HOOKS[setting])
-        mutations.append(SetValue(CONFIG, (setting,), value))
+    """A config with odd settings, envs and classes, for the commands that act on it."""
     name = dice.choice(["train"] * 6 + ["doctor", "check-env"])
     if name == "check-env":
-        return [], command_line(dice, name, 0.0, ENV=f"fuzz_envs:{dice.choice(ODD_ENVS)}-v0")
+        return [], command_line(dice, name, 0.0, ENV=_odd_env(dice))
     if name == "train" and dice.random() < 0.15:
-        words = ["--env", f"fuzz_envs:{dice.choice(ODD_ENVS)}-v0", "--total-timesteps", "64", "--quiet"]
+        words = ["--env", _odd_env(dice), "--total-timesteps", "64", "--quiet"]
         return [], ["train", dice.choice(["ppo", "dqn", "sac"]), *words]
-    return mutations, ["train", CONFIG, "--quiet"] if name == "train" else ["doctor", CONFIG, "--seconds", "0.05"]
+    config = dice.choice([CONFIG, CONFIG, REPLAY_CONFIG])
+    mutations: list[Mutation] = []
+    if config == REPLAY_CONFIG and dice.random() < 0.5:
+        mutations.append(SetValue(config, ("env_id",), f"fuzz_choices:{dice.choice(GOALS)}-v0"))
+        mutations.append(SetValue(config, ("algo_kwargs", "hindsight"), dice.choice([0.8, 4, -1, True, "x", 1e308])))
+    for _ in range(dice.choice([1, 2, 3])):
+        setting = dice.choice([*SETTINGS_OF_HOOKS, "env_id", "any"])
+        if setting == "any":
+            mutations.append(_edit(dice, tree / config, config))
+            continue
+        if setting == "env_id":
+            value: Any = _odd_env(dice)
+        elif setting in ODD_CLASSES and dice.random() < 0.7:
+            value = ODD_CLASSES[setting](dice)
+        else:
+            value = dice.choice(SETTINGS_OF_HOOKS[setting])
+        mutations.append(SetValue(config, (setting,), value))
+    return mutations, ["train", config, "--quiet"] if name == "train" else ["doctor", config, "--seconds", "0.05"]
 
 
 GENERATORS: dict[str, Callable[[Dice, Path], Made]] = {

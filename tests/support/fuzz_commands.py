@@ -10,7 +10,20 @@ from typing import Any, get_args, get_type_hints
 
 import typer.main
 
-from fuzz_tree import BAND, CONFIG, CRASH_FILE, CRASHED, DQN, MANIFEST, PPO, PRESET, RESULTS, ZOO_RUNS
+from fuzz_tree import (
+    BAND,
+    CONFIG,
+    CRASH_FILE,
+    CRASHED,
+    DQN,
+    MANIFEST,
+    OWN,
+    PPO,
+    PRESET,
+    REPLAY_CONFIG,
+    RESULTS,
+    ZOO_RUNS,
+)
 from fuzz_values import BY_TYPE, OBSERVATIONS, WORDS
 from rl_training.command_line.app import app
 from rl_training.config.algorithm_table import ALGORITHMS, get_config_class
@@ -19,11 +32,11 @@ from rl_training.config.train_config import TrainConfig
 READING = ("inspect", "predict", "diagnose", "list", "zoo list", "zoo table", "zoo bands", "zoo run")  # they run no env
 TRAINING = ("train", "resume", "check")
 
-TARGETS = (PPO, DQN, CRASHED, "ppo", "latest", "best", f"{PPO}/checkpoints/step-000000000064", "runs/none")
+TARGETS = (PPO, DQN, OWN, CRASHED, "ppo", "latest", "best", f"{PPO}/checkpoints/step-000000000064", "runs/none")
 SOUND: dict[str, tuple[str, ...]] = {
     "TARGET": TARGETS,
-    **dict.fromkeys(("RUN", "RUN...", "[RUN]...", "GROUP"), (*TARGETS[:5], "runs")),
-    "CONFIG": (CONFIG, "ppo/cartpole", "dqn/cartpole"),
+    **dict.fromkeys(("RUN", "RUN...", "[RUN]...", "GROUP"), (*TARGETS[:6], "runs")),
+    "CONFIG": (CONFIG, REPLAY_CONFIG, "ppo/cartpole", "dqn/cartpole"),
     "PRESET": (PRESET,),
     "MANIFEST": (MANIFEST, "classic"),
     "FILE": (CRASH_FILE,),
@@ -49,6 +62,8 @@ SOUND: dict[str, tuple[str, ...]] = {
     "--seconds": ("0.05", "0.1"),
     "--seeds": ("1", "3"),
     "--total-timesteps": ("64", "96"),
+    "--actors": ("1", "2"),
+    "--trust": ("fuzz_parts", "fuzz_exits"),
     "--write": ("written",),
 }
 # Needed in every call of a command: they keep its work small, or keep it from starting processes.
@@ -77,7 +92,8 @@ SMALL_ONLY = (
     "--output-dir",
     "--write",
 )
-SETTINGS = sorted({*TrainConfig.model_fields, *get_config_class("ppo").model_fields, "model.hidden_sizes", "nonsense"})
+SECTIONED = ("model.hidden_sizes", "model.encoder", "runtime.actors", "runtime.mode", "env_kwargs.action_masks")
+SETTINGS = sorted({*TrainConfig.model_fields, *get_config_class("ppo").model_fields, *SECTIONED, "nonsense"})
 
 
 @cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from fuzz_cases import Case
+from fuzz_choices import GOALS, MASKS
 from fuzz_mutations import (
     MOVED,
     AddKeys,
@@ -21,7 +22,20 @@ from fuzz_mutations import (
     Sign,
     header_of,
 )
-from fuzz_tree import BAND, CONFIG, CRASH_FILE, DQN, MANIFEST, PPO, PRESET, RESULTS, ZOO_RUNS
+from fuzz_tree import (
+    BAND,
+    CONFIG,
+    CRASH_FILE,
+    DQN,
+    MANIFEST,
+    OWN,
+    PPO,
+    PRESET,
+    REPLAY_CONFIG,
+    RESULTS,
+    SECRET,
+    ZOO_RUNS,
+)
 from fuzz_values import CALENDAR, ESCAPES, LONG_DIGITS, LONG_NAME, Raw, shortened
 
 NEWEST = f"{PPO}/checkpoints/step-000000000064"
@@ -249,6 +263,68 @@ for kind in (*LINKS, "pipe", "directory", "sparse file of 1 TB"):
 forged_findings = b'{"rule": "\x1b[31m", "env_steps": 1e999}\n' * 10_000
 _add("E diagnose, forged findings", ["diagnose", PPO], SetContent(f"{PPO}/findings.jsonl", forged_findings), code=0)
 _add("E resume, forged findings", RESUME_PPO, SetContent(f"{PPO}/findings.jsonl", forged_findings), code=0)
+
+# Of encoders, wrappers, sinks, masks, goals and actors.
+OWN_NEWEST = f"{OWN}/checkpoints/step-000000000064"
+OF_OWN = {"eval": [], "play": [], "predict": ["--obs", "[0, 0, 0, 0]"], "resume": RESUME_PPO[2:]}
+for command, words in OF_OWN.items():
+    ours = [command, OWN_NEWEST, *words]
+    _add(f"F {command}, an encoder that is not trusted", ours, code=5, says="which is not trusted")
+    _add(f"F {command}, an encoder that is trusted", [*ours, "--trust", "fuzz_parts"], code=0)
+    _add(f"F {command}, the module of the encoder exits", [*ours, "--trust", "fuzz_exits"],
+         *_forged("config.json", "model", "encoder", value="fuzz_exits:X", checkpoint=OWN_NEWEST),
+         code=2 if command == "resume" else 5)  # fmt: skip
+    _add(f"F {command}, the module of the encoder exits, not trusted", ours,
+         *_forged("config.json", "model", "encoder", value="fuzz_exits:X", checkpoint=OWN_NEWEST), code=5)  # fmt: skip
+    for module in (LONG_NAME, ESCAPES[0], "a:b", "..", ""):
+        _add(f"F {command}, trust {shortened(module, 30)}", [*ours, "--trust", module], code=2)
+for name, code in {
+    "ExitsAsEncoder": 2, "PanicsAsEncoder": 2, "RaisesAsEncoder": 2, "ExitsInForward": 2, "RaisesInForward": 2,
+    "FailsInTraining": 2, "EncodesNaN": 4, "SaysAHugeSize": 2, "HidesItsSize": 2,
+}.items():  # fmt: skip
+    for config in (CONFIG, REPLAY_CONFIG):
+        _add(f"F train {config}, encoder {name}", ["train", config, "--quiet"],
+             SetValue(config, ("model", "encoder"), f"fuzz_parts:{name}"), code=code)  # fmt: skip
+for name, code in {
+    "ExitsAsWrapper": 3, "PanicsAsWrapper": 3, "RaisesAsWrapper": 3, "ExitsInWrapperStep": 3, "LosesItsSpaces": 3,
+    "GivesAHugeSpace": 3, "ForgetsTheInfo": 3, "RaisesInWrapperClose": 0,
+}.items():  # fmt: skip
+    for backend in ("sync", "async"):
+        _add(f"F train, wrapper {name}, {backend}", TRAIN, SetValue(CONFIG, ("wrappers",), [f"fuzz_parts:{name}"]),
+             SetValue(CONFIG, ("vector_backend",), backend), code=code)  # fmt: skip
+    _add(f"F eval, wrapper {name}", ["eval", OF_ZOO],
+         *_forged("config.json", "wrappers", value=[f"fuzz_parts:{name}"], checkpoint=OF_ZOO),
+         code=None if name == "LosesItsSpaces" else code)  # fmt: skip
+for value in (["fuzz_exits:X"], ["os:system"], ["fuzz_parts:Listens"]):
+    _add(f"F train, wrappers {value}", TRAIN, SetValue(CONFIG, ("wrappers",), value), code=3)
+    _add(f"F train, sinks {value}", TRAIN, SetValue(CONFIG, ("sinks",), [value[0].replace("Listens", "Wraps")]), code=2)
+for name, code in {
+    "ExitsAsSink": 2, "RaisesInOpen": 0, "ExitsInOpen": 0, "ExitsInWrite": 0, "PanicsInFlush": 0,
+    "RaisesInSinkClose": 0, "NamesAnEscape": 0, "ChangesItsLine": 0,
+}.items():  # fmt: skip
+    _add(f"F train, sink {name}", TRAIN, SetValue(CONFIG, ("sinks",), [f"fuzz_parts:{name}"]), code=code)
+FOREIGN_SINK = _forged("config.json", "sinks", value=["fuzz_exits:X"])
+_add("F resume, the sink of a stranger", ["resume", NEWEST, *RESUME_PPO[2:]], *FOREIGN_SINK, code=0,
+     says="nothing is sent there")  # fmt: skip
+_add("F resume, a sink of the own run, without the secret", ["resume", OWN, *RESUME_PPO[2:], "--trust", "fuzz_parts"],
+     Become(SECRET, "missing"), code=0, says="nothing is sent there")  # fmt: skip
+for name in MASKS:
+    code = 0 if name in ("Masks", "InfoMask") else 3
+    for config in (CONFIG, REPLAY_CONFIG):
+        _add(f"F train {config}, {name}", ["train", config, "--quiet"],
+             SetValue(config, ("env_id",), f"fuzz_choices:{name}-v0"), code=code)  # fmt: skip
+    _add(f"F check-env, {name}", ["check-env", f"fuzz_choices:{name}-v0"], code=code)
+_add("F train, masks of infos that begin late", TRAIN, SetValue(CONFIG, ("env_id",), "fuzz_choices:InfoMask-v0"),
+     SetValue(CONFIG, ("env_kwargs",), {"action_masks": "info"}), code=3, says="info has no 'action_mask'")  # fmt: skip
+for name in GOALS:
+    goal = SetValue(REPLAY_CONFIG, ("env_id",), f"fuzz_choices:{name}-v0")
+    _add(f"F train, {name}", ["train", REPLAY_CONFIG, "--quiet"], goal,
+         SetValue(REPLAY_CONFIG, ("algo_kwargs", "hindsight"), 0.8), code=0 if name == "Goals" else 3)  # fmt: skip
+for value, code in (({"actors": 2}, 0), ({"actors": 3}, 2), ({"actors": 2**31}, 2), ({"backend": ESCAPES[0]}, 2)):
+    _add(f"F train, runtime {shortened(value)}", TRAIN, SetValue(CONFIG, ("runtime",), value), code=code)
+for env in ("ExitsInStep", "PanicsInConstructor", "RaisesInStep"):
+    _add(f"F train, actors, {env}", TRAIN, SetValue(CONFIG, ("env_id",), f"fuzz_envs:{env}-v0"),
+         SetValue(CONFIG, ("runtime",), {"actors": 2}), code=3)  # fmt: skip
 
 # Found by random cases.
 NO_ALGORITHM = SetContent(PRESET, b'{"canary": "not a preset"}')

@@ -35,7 +35,15 @@ LOOK_SECONDS = 0.1  # between two looks at the processor time of a command
 MORE_MEMORY = 3 * 2**30  # beyond what the parent has: a forged size must not bring the machine down
 LARGEST_FILE = 2**28
 CAPABILITIES_OF_ROOT = (1, 2)  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: root reads what no one else may
-HEAVY_PACKAGES = ("matplotlib.pyplot", "imageio.v3", "PIL.Image", "pygame", "rich.table", "fuzz_callbacks")
+HEAVY_PACKAGES = (
+    "matplotlib.pyplot",
+    "imageio.v3",
+    "PIL.Image",
+    "pygame",
+    "rich.table",
+    "fuzz_callbacks",
+    "fuzz_parts",
+)
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 WORK, OUTSIDE, HOME, SCRATCH = "work", "outside", "home", "scratch"
-PPO, DQN, CRASHED = "runs/ppo", "runs/dqn", "runs/crashed"
+PPO, DQN, CRASHED, OWN = "runs/ppo", "runs/dqn", "runs/crashed", "runs/own"  # OWN: with code of the user's own
+REPLAY_CONFIG, SECRET = "replay.yaml", "../home/.local/state/rl_training/tracker_secret"
 CONFIG, MANIFEST, PRESET, CRASH_FILE = "train.yaml", "zoo/tiny.yaml", "zoo/calm.yaml", "crash.json"
 ZOO_RUNS, RESULTS, BAND = "runs/zoo", "report/results", "bands/calm.json"
 HASHED_BYTES = 2**20
 
 SMALL = {"total_timesteps": 64, "log_every": 16, "eval_episodes": 1, "checkpoint_every": 32, "device": "cpu"}
+SMALL |= {"compile": "off"}  # compiling takes long, and it has a cache of its own
 ROLLOUT = {"num_steps": 8, "minibatch_size": 8, "update_epochs": 1}
 REPLAY = {"learning_starts": 16, "batch_size": 8, "buffer_size": 200, "prioritized": True, "n_step": 3}
 
@@ -35,6 +37,7 @@ def make_tree(root: Path) -> None:
         (root / name).mkdir(parents=True)
     for name in ("canary", "folder/file"):
         (root / OUTSIDE / name).write_text('{"canary": "nothing may change this file"}\n')
+    os.environ["HOME"] = str(root / HOME)  # the runs belong to the user of the cases
     os.chdir(root / WORK)
     from rl_training.cli import main
     from rl_training.config.loading import load_config
@@ -42,7 +45,11 @@ def make_tree(root: Path) -> None:
     from rl_training.runtime.workflows import train
 
     Path(CONFIG).write_text(json.dumps(config("new", vector_backend="sync"), indent=1))
+    Path(REPLAY_CONFIG).write_text(json.dumps(config("new", "dqn", vector_backend="sync"), indent=1))
     train(load_config(config("dqn", "dqn")), show=False)
+    parts = {"wrappers": ["fuzz_parts:Wraps"], "sinks": [{"sink": "fuzz_parts:Listens", "project": "x"}]}
+    own_model = {"hidden_sizes": [8], "encoder": "fuzz_parts:Encodes", "encoder_kwargs": {"width": 4}}
+    train(load_config(config("own", model=own_model, **parts)), show=False)
     hooks = {"callbacks": ["fuzz_callbacks:Counts"], "log_info": ["score"], "patience": 9, "stop_at_return": 1e6}
     train(load_config(config("ppo", eval_every=32, **hooks)), show=False)
     _add_reports(Path(PPO))

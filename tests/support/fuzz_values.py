@@ -55,7 +55,8 @@ IN_FILES: tuple[Any, ...] = (
 )  # fmt: skip
 
 # For the settings that name code, numbers of the env and rules. Long but honest work is left out.
-COUNTS = "fuzz_callbacks:Counts"
+COUNTS, ENCODER = "fuzz_callbacks:Counts", "fuzz_parts:Encodes"
+WRAPPER, SINK = "fuzz_parts:Wraps", "fuzz_parts:Listens"
 SETTINGS_OF_HOOKS: dict[str, tuple[Any, ...]] = {
     "callbacks": (
         [], [3], "os:system", ["subprocess:Popen"], ["rl_training:Callback"], ["fuzz_exits:X"], [ESCAPES[0]],
@@ -71,6 +72,35 @@ SETTINGS_OF_HOOKS: dict[str, tuple[Any, ...]] = {
     "record_every": (16, 10**12, -1, 0.5, "x", []),
     "eval_every": (16, 1),
     "defaults": ("env", "", 3, [], ESCAPES[0], None),
+    "wrappers": (
+        WRAPPER, [WRAPPER] * 33, ["os:system"], [SINK], ["fuzz_exits:X"], [3], {}, [{"wrapper": WRAPPER, "nothing": 1}],
+        [{"wrapper": ESCAPES[0]}], ["gymnasium.wrappers:FlattenObservation"], [LONG_TEXT], ["nowhere:X"],
+        [{"wrapper": "gymnasium.wrappers:TimeLimit", "max_episode_steps": -1}],
+    ),
+    "sinks": (
+        "tensorboard", ["tensorboard"] * 2, ["csv"], ["nowhere"], ["os:system"], ["fuzz_exits:X"], [WRAPPER],
+        [{"sink": SINK, "self": 1}], [{"sink": "tensorboard", "x": 1}], [{"sink": 3}], [{}], [ESCAPES[0]],
+        [{"sink": "wandb", "mode": ESCAPES[0]}], [SINK] * 17, [LONG_TEXT],
+    ),
+    "env_kwargs": (
+        {"action_masks": "off"}, {"action_masks": "info"}, {"action_masks": [ESCAPES[0]]}, {"wrappers": 3},
+        {"observation_keys": [LONG_NAME]}, {"observation_keys": 3}, {"image": {"size": 10**9}}, {ESCAPES[0]: 1},
+        {"atari": {"stack": 10**9}}, {"wrappers": ["fuzz_exits:X"]}, {"self": 1}, {"render_mode": "human"},
+        {"max_episode_steps": -1},
+    ),
+    "runtime": (
+        {"actors": 2}, {"actors": 2, "backend": "inline"}, {"actors": 1, "backend": "process"}, {"actors": 3},
+        {"actors": 2**31}, {"actors": -1}, {"mode": "async"}, {"mode": "async", "max_lag": 2**63}, {"max_lag": 0},
+        {"actor_timeout": Raw(".nan")}, {"actor_timeout": 1e-9, "actors": 2}, {"backend": ESCAPES[0]}, {"nothing": 1},
+        3, [],
+    ),
+    "model": (
+        {"encoder": "fuzz_exits:X"}, {"encoder": "os:system"}, {"encoder": WRAPPER}, {"encoder": ESCAPES[0]},
+        {"encoder": ENCODER, "encoder_kwargs": {"width": -1}}, {"encoder": "nowhere:X"}, {"encoder": LONG_TEXT},
+        {"encoder": ENCODER, "encoder_kwargs": {"width": 10**12}}, {"encoder": "nature"}, {"encoder": "impala"},
+        {"encoder": ENCODER, "encoder_kwargs": {"observation_space": 1}}, {"critic": {"hidden_sizes": [10**9]}},
+        {"blocks": "simba", "hidden_sizes": [8, 9]}, {"blocks": "simba", "hidden_sizes": [8]}, {"critic": 3}, 3, [],
+    ),
 }  # fmt: skip
 
 # What an option of a type may get on the command line. Values that ask for long but honest work are left out.

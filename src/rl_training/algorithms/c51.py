@@ -6,8 +6,9 @@ divergences as priorities. Together they are Rainbow (arXiv:1710.02298) without 
 
 Deviations: gradients are clipped by their norm (`max_grad_norm=10`); target copies are counted in env steps, not in
 updates, and the target may instead follow softly (`tau`). Epsilon falls over the whole run (`exploration={start: 1.0,
-end: 0.05}`), in DQN's paper over the first million frames. The layers, which follow the encoder of images, are
-`hidden_sizes=[64, 64]` with `activation=tanh` and `initialization=orthogonal`.
+end: 0.05}`), in DQN's paper over the first million frames. Learning starts after `learning_starts=100` random steps
+(the paper has 50,000). The layers, which follow the encoder of images, are `hidden_sizes=[64, 64]` with
+`activation=tanh` and `initialization=orthogonal`.
 
 Deviations of the options: n-step returns do not correct for the older policies of the steps in between. On vectors the
 dueling streams share no layer; on images their gradients into the encoder are not scaled by 1/sqrt(2). The weights of

@@ -9,8 +9,9 @@ Deviations: actions are chosen by the mean over fixed fractions, the midpoints o
 drawn; in the target they are drawn, apart from those of the quantiles. The cosines start at cos(0) = 1. Gradients are
 clipped by their norm (`max_grad_norm=10`); target copies are counted in env steps, not in updates, and the target may
 instead follow softly (`tau`). Epsilon falls over the whole run (`exploration={start: 1.0, end: 0.05}`), in the paper to
-0.01 over the first million frames. The layers, which follow the encoder of images, are `hidden_sizes=[64, 64]` with
-`activation=tanh` and `initialization=orthogonal`; for vectors, the first of them is multiplied with the fractions.
+0.01 over the first million frames. Learning starts after `learning_starts=100` random steps (the paper has 50,000). The
+layers, which follow the encoder of images, are `hidden_sizes=[64, 64]` with `activation=tanh` and
+`initialization=orthogonal`; for vectors, the first of them is multiplied with the fractions.
 
 Deviations of the options: n-step returns do not correct for the older policies of the steps in between. The gradients
 of the dueling streams are not scaled by 1/sqrt(2). The weights of prioritized replay are relative to the largest one in

@@ -13,9 +13,9 @@ after the encoder are noisy; biases start with the same noise as weights, sigma_
 by their norm (`max_grad_norm=10`); target copies are counted in env steps, not in updates, and the target may instead
 follow softly (`tau`). N-step returns do not correct for the older policies of the steps in between. On vectors the
 dueling streams share no layer; on images their gradients into the encoder are not scaled by 1/sqrt(2). The weights of
-prioritized replay are relative to the largest one in the batch, with `importance_exponent={start: 0.4, end: 1.0}`. The
-layers, which follow the encoder of images, are `hidden_sizes=[64, 64]` with `activation=tanh` and
-`initialization=orthogonal`.
+prioritized replay are relative to the largest one in the batch, with `importance_exponent={start: 0.4, end: 1.0}`.
+Learning starts after `learning_starts=100` random steps (the paper has 20,000). The layers, which follow the encoder of
+images, are `hidden_sizes=[64, 64]` with `activation=tanh` and `initialization=orthogonal`.
 """
 
 from __future__ import annotations

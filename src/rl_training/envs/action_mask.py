@@ -75,11 +75,12 @@ class _Masked(gym.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
-        return self._joined(observation, self.read_mask(info)), info
+        return self._joined(observation, flat_mask(self.read_mask(info), self._size)), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        mask = None if terminated and self.may_be_absent(info) else self.read_mask(info)
+        absent = terminated and self.may_be_absent(info)
+        mask = np.ones(self._size, np.int8) if absent else flat_mask(self.read_mask(info), self._size)
         return self._joined(observation, mask), reward, terminated, truncated, info
 
     def may_be_absent(self, info: Mapping[str, Any]) -> bool:
@@ -89,10 +90,9 @@ class _Masked(gym.Wrapper[Any, Any, Any, Any]):
     def read_mask(self, info: Mapping[str, Any]) -> Any:
         raise NotImplementedError
 
-    def _joined(self, observation: Any, mask: Any) -> dict[str, Any]:
-        allowed = np.ones(self._size, np.int8) if mask is None else flat_mask(mask, self._size)
+    def _joined(self, observation: Any, mask: np.ndarray) -> dict[str, Any]:
         others = observation if isinstance(observation, Mapping) else {OBSERVATION_KEY: observation}
-        return {**others, MASK_KEY: allowed}
+        return {**others, MASK_KEY: mask}
 
 
 class ActionMaskFromMethod(_Masked):
@@ -205,11 +205,15 @@ def mask_size(space: gym.Space[Any]) -> int:
 
 def flat_mask(mask: Any, size: int) -> np.ndarray:
     """A mask as zeros and ones; a tuple or list with one mask per choice is joined."""
+    if mask is None:
+        raise EnvError(f"an action mask is None: return one number per action, or {_without()}")
     if isinstance(mask, (tuple, list)) and mask and all(np.ndim(part) > 0 for part in mask):
         mask = np.concatenate([np.ravel(part) for part in mask])
     flat = np.asarray(mask)
     if flat.dtype.kind not in "biuf" or flat.size != size:
         raise EnvError(f"an action mask has {flat.size} entries of {flat.dtype}, but the env has {size} actions")
+    if not np.isfinite(flat).all():
+        raise EnvError("an action mask has NaN or infinity, which say neither yes nor no: use 0 and 1")
     zeros_and_ones: np.ndarray = (flat.reshape(size) != 0).astype(np.int8)
     return zeros_and_ones
 

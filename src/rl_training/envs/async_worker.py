@@ -27,6 +27,7 @@ def work(makers: list[EnvMaker], connection: socket.socket, index: int) -> None:
         return
     try:
         env = makers[index]()
+        runner = EnvRunner(env)
         spaces = (env.observation_space, env.action_space, dict(env.metadata or {}), env.render_mode)
         greeting = pack(b"k", spaces)
     except BaseException as error:
@@ -36,7 +37,7 @@ def work(makers: list[EnvMaker], connection: socket.socket, index: int) -> None:
         return
     with contextlib.suppress(ConnectionError):  # the supervisor is gone; what the env raises never gets here
         connection.sendall(greeting)
-        _serve(connection, env, index)
+        _serve(connection, env, runner, index)
     try:
         env.close()
     except BaseException as error:
@@ -57,8 +58,8 @@ def settle_in() -> bool:
     return True
 
 
-def _serve(connection: socket.socket, env: Any, index: int) -> None:
-    runner, block = EnvRunner(env), None
+def _serve(connection: socket.socket, env: Any, runner: EnvRunner, index: int) -> None:
+    block = None
     while True:
         header, descriptors = receive(connection, HEADER.size)
         if not header:

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import EnvError
+from rl_training.errors import EnvError, raise_interrupts
 from rl_training.text import describe_error
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
@@ -77,7 +77,8 @@ class GoalRules:
         assert self._reward is not None
         try:
             found = np.asarray(self._reward(self._goals(achieved), self._goals(desired), {}), np.float32)
-        except Exception as error:
+        except BaseException as error:
+            raise_interrupts(error)
             raise EnvError(f"compute_reward failed for {len(achieved)} goals: {describe_error(error)}") from error
         if found.shape != (len(achieved),):
             raise EnvError(
@@ -88,14 +89,20 @@ class GoalRules:
 
     def terminated(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
         """bool [B]"""
+        try:
+            return self._ends(self._goals(achieved), self._goals(desired))
+        except BaseException as error:
+            raise_interrupts(error)
+            raise EnvError(f"compute_terminated failed for {len(achieved)} goals: {describe_error(error)}") from error
+
+    def _ends(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
         assert self._terminated is not None
-        goals = self._goals(achieved), self._goals(desired)
         if not self._by_rows:
-            found = np.asarray(self._terminated(*goals, {}))
+            found = np.asarray(self._terminated(achieved, desired, {}))
             if found.shape == (len(achieved),):
                 return found.astype(bool)
             self._by_rows = True  # written for one goal at a time, as in gymnasium-robotics
-        rows = [bool(self._terminated(*pair, {})) for pair in zip(*goals, strict=True)]
+        rows = [bool(self._terminated(*pair, {})) for pair in zip(achieved, desired, strict=True)]
         return np.array(rows, bool)
 
     def check(self, achieved: np.ndarray, desired: np.ndarray) -> None:

@@ -12,7 +12,7 @@ from rl_training.config.model_config import ModelConfig
 from rl_training.config.own_classes import given_class, is_allowed
 from rl_training.envs.env_specs import import_user_module
 from rl_training.envs.spaces import Spaces
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, RLTrainingError, raise_interrupts
 from rl_training.models.observation_views import ObservationViews
 from rl_training.text import describe_error
 
@@ -35,7 +35,10 @@ class OwnEncoder(nn.Module):
         self._try(torch.zeros((TRIAL_ROWS, *spaces.feature_shape), dtype=_torch_type(spaces)))
 
     def forward(self, rows: Tensor) -> Tensor:
-        features: Tensor = self.network(self._views(rows))
+        try:
+            features: Tensor = self.network(self._views(rows))
+        except BaseException as error:
+            raise _failure(f"{self.name} failed on a batch of {len(rows)}", error) from error
         return features
 
     def _build(self, given: type[Any], spaces: Spaces, kwargs: dict[str, Any]) -> nn.Module:
@@ -43,16 +46,15 @@ class OwnEncoder(nn.Module):
             raise _refusal(f"{self.name} is not a subclass of torch.nn.Module, make it one")
         try:
             network: nn.Module = given(spaces.observation_space, **kwargs)
-        except ConfigError:
-            raise
-        except Exception as error:
-            raise _refusal(
-                f"{self.name}(observation_space, **encoder_kwargs) failed: {describe_error(error)}"
-            ) from error
+        except BaseException as error:
+            raise _failure(f"{self.name}(observation_space, **encoder_kwargs) failed", error) from error
         return network
 
     def _features(self) -> int:
-        size = getattr(self.network, "out_features", None)
+        try:
+            size = getattr(self.network, "out_features", None)
+        except BaseException as error:
+            raise _failure(f"out_features of {self.name} failed", error) from error
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise _refusal(
                 f"{self.name} has no out_features; set self.out_features to the number of its outputs, an integer >= 1"
@@ -64,10 +66,7 @@ class OwnEncoder(nn.Module):
         """Run the network once: its shape must fit, and it must neither draw random numbers nor change itself."""
         generator = torch.get_rng_state()
         state = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
-        try:
-            outputs = self(rows)
-        except Exception as error:
-            raise _refusal(f"{self.name} failed on a batch of {TRIAL_ROWS}: {describe_error(error)}") from error
+        outputs = self(rows)
         shape = tuple(getattr(outputs, "shape", ()))
         if not isinstance(outputs, Tensor) or shape != (TRIAL_ROWS, self.output_size):
             found = shape if isinstance(outputs, Tensor) else type(outputs).__name__
@@ -122,7 +121,8 @@ def _class_of(name: str) -> type[Any]:
         raise _refusal(not_trusted(name))
     try:
         found = getattr(import_user_module(module), attribute)
-    except Exception as error:  # the module is the user's, and may raise anything
+    except BaseException as error:  # the module is the user's, and may raise anything
+        raise_interrupts(error)
         raise _refusal(
             f"{name} cannot be imported ({describe_error(error)}); correct the name, or pass the class in Python "
             "(encoder=...)"
@@ -139,6 +139,12 @@ def not_trusted(name: str) -> str:
         f"{name} is code of the module {module}, which is not trusted; if you know it, pass encoder={attribute} or "
         f"trust={module!r} in Python, or --trust {module}"
     )
+
+
+def _failure(what: str, error: BaseException) -> RLTrainingError:
+    """The error for what the code of the user raised, which may be anything: `sys.exit` must not end a run quietly."""
+    raise_interrupts(error)
+    return error if isinstance(error, RLTrainingError) else _refusal(f"{what}: {describe_error(error)}")
 
 
 def _torch_type(spaces: Spaces) -> torch.dtype:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, cast
 
-from rl_training.errors import CheckpointError, ConfigError
+from rl_training.errors import CheckpointError, ConfigError, raise_interrupts
 from rl_training.storage.real_files import open_own_file
 from rl_training.storage.run_lock import is_at
 from rl_training.telemetry.metric_lines import (
@@ -31,7 +31,7 @@ from rl_training.telemetry.metric_lines import (
     without_wall_clock,
 )
 from rl_training.telemetry.sinks import ConsoleSink, CsvSink, Display, Sink, SinkRun
-from rl_training.text import clean_text, reason
+from rl_training.text import clean_text, reason, text_of
 
 __all__ = ["WALL_CLOCK_FIELDS", "Recorder", "read_metrics", "without_wall_clock"]
 
@@ -97,7 +97,8 @@ class Recorder:
         for sink in sinks:
             try:
                 _call(sink, "open", run)
-            except Exception as error:
+            except BaseException as error:
+                raise_interrupts(error)
                 warn(f"{_name(sink)} logging is off: {reason(error)}")
                 _close_sink(sink, quiet=True)
             else:
@@ -199,7 +200,8 @@ class Recorder:
                 continue  # a note, which a sink passed on while it was written to, has turned this one off
             try:
                 action(sink)
-            except Exception as error:
+            except BaseException as error:
+                raise_interrupts(error)
                 self._sinks = [other for other in self._sinks if other is not sink]
                 warn(f"{_name(sink)} logging is off from now on: {reason(error)}")
                 _close_sink(sink, quiet=True)
@@ -249,7 +251,7 @@ def _last_step(path: Path) -> int:
 
 
 def _name(sink: Sink) -> str:
-    return clean_text(str(getattr(sink, "name", "") or type(sink).__name__), 60)
+    return clean_text(text_of(getattr(sink, "name", "") or type(sink).__name__), 60)
 
 
 def _call(sink: Sink, method: str, *arguments: Any) -> None:
@@ -262,6 +264,7 @@ def _call(sink: Sink, method: str, *arguments: Any) -> None:
 def _close_sink(sink: Sink, quiet: bool = False) -> None:
     try:
         _call(sink, "close")
-    except Exception as error:
+    except BaseException as error:
+        raise_interrupts(error)
         if not quiet:
             warn(f"{_name(sink)} logging did not close cleanly: {reason(error)}")
