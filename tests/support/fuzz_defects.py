@@ -276,13 +276,14 @@ for command, words in OF_OWN.items():
          code=2 if command == "resume" else 5)  # fmt: skip
     _add(f"F {command}, the module of the encoder exits, not trusted", ours,
          *_forged("config.json", "model", "encoder", value="fuzz_exits:X", checkpoint=OWN_NEWEST), code=5)  # fmt: skip
-    for module in (LONG_NAME, ESCAPES[0], "a:b", "..", ""):
-        _add(f"F {command}, trust {shortened(module, 30)}", [*ours, "--trust", module], code=2)
+for module in (LONG_NAME, ESCAPES[0], "a:b", "..", ""):
+    predict = ["predict", OWN_NEWEST, *OF_OWN["predict"], "--trust", module]
+    _add(f"F predict, trust {shortened(module, 30)}", predict, code=2)
 for name, code in {
     "ExitsAsEncoder": 2, "PanicsAsEncoder": 2, "RaisesAsEncoder": 2, "ExitsInForward": 2, "RaisesInForward": 2,
     "FailsInTraining": 2, "EncodesNaN": 4, "SaysAHugeSize": 2, "HidesItsSize": 2,
 }.items():  # fmt: skip
-    for config in (CONFIG, REPLAY_CONFIG):
+    for config in (CONFIG, REPLAY_CONFIG)[: 2 if name == "FailsInTraining" else 1]:
         _add(f"F train {config}, encoder {name}", ["train", config, "--quiet"],
              SetValue(config, ("model", "encoder"), f"fuzz_parts:{name}"), code=code)  # fmt: skip
 for name, code in {
@@ -310,7 +311,7 @@ _add("F resume, a sink of the own run, without the secret", ["resume", OWN, *RES
      Become(SECRET, "missing"), code=0, says="nothing is sent there")  # fmt: skip
 for name in MASKS:
     code = 0 if name in ("Masks", "InfoMask") else 3
-    for config in (CONFIG, REPLAY_CONFIG):
+    for config in (CONFIG, REPLAY_CONFIG)[: 2 if name == "ForbidsAll" else 1]:
         _add(f"F train {config}, {name}", ["train", config, "--quiet"],
              SetValue(config, ("env_id",), f"fuzz_choices:{name}-v0"), code=code)  # fmt: skip
     _add(f"F check-env, {name}", ["check-env", f"fuzz_choices:{name}-v0"], code=code)
