@@ -104,7 +104,8 @@ class ReplayBuffer:
 
     def is_valid(self, indices: np.ndarray) -> np.ndarray:
         """Which of these rows can be sampled."""
-        return self._flat["valid"][indices]
+        valid: np.ndarray = self._flat["valid"][indices]
+        return valid
 
     @property
     def _newest_slot(self) -> int:

@@ -8,8 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rl_training.algorithms.common.learner import UpdateResult
-from rl_training.config.algorithms.apex import ApexConfig
-from rl_training.config.base import ReplayConfig
 from rl_training.data.experience import Experience
 from rl_training.data.replay_factory import make_sharded_replay
 from rl_training.data.sharded_replay import ShardedReplay
@@ -33,12 +31,11 @@ class ApexLoop(ReplayLoop):
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)
-        settings = self.settings
-        assert isinstance(settings, ApexConfig)
-        self.ticket_steps = settings.ticket_steps
+        apex: Any = self.settings  # an ApexConfig too, which mypy takes for impossible
+        self.ticket_steps: int = apex.ticket_steps
         self.envs_per_actor = self.collector.num_envs // self.collector.actors
         slack = self.ticket_steps * self.collector.num_envs
-        self.ratio = SampleRatio(ratio_of(settings), self.settings.batch_size, slack)
+        self.ratio = SampleRatio(ratio_of(apex), apex.batch_size, slack)
 
     def make_buffer(self, envs: Any, spaces: Spaces) -> ShardedReplay:
         assert isinstance(envs, ActorCollector)
@@ -146,10 +143,10 @@ class AsyncApexLoop(ApexLoop):
         super().barrier()
 
 
-def ratio_of(settings: ReplayConfig) -> float | None:
-    """Samples per insert; None if actors and learner run freely."""
-    assert isinstance(settings, ApexConfig)
-    if settings.samples_per_insert != "auto":
-        return settings.samples_per_insert
-    rounds = settings.train_frequency if settings.gradient_steps == -1 else settings.gradient_steps
-    return settings.batch_size * rounds / settings.train_frequency
+def ratio_of(settings: Any) -> float | None:
+    """Samples per insert by the settings of an Ape-X algorithm; None if actors and learner run freely."""
+    if settings.samples_per_insert == "auto":
+        rounds = settings.train_frequency if settings.gradient_steps == -1 else settings.gradient_steps
+        return float(settings.batch_size * rounds / settings.train_frequency)
+    ratio: float | None = settings.samples_per_insert
+    return ratio
