@@ -25,7 +25,7 @@ from rl_training.runtime.loop_setup import open_loop
 from rl_training.runtime.stop_signals import StopSignals
 from rl_training.runtime.workflows import resume, train
 from rl_training.storage.checkpoints import load_checkpoint
-from run_cases import CASES, Case, assert_same_run, metric_lines, stop_at
+from run_cases import Case, assert_same_run, metric_lines, stop_at
 
 SHORT = {"env_kwargs": {"max_episode_steps": 7}}
 DQN_CASE = Case(
@@ -53,9 +53,8 @@ def apex_loop(mode: str = "lockstep", *, actors: int = 2, total: int = 400, **ch
     runtime = {"actors": actors, "mode": mode, "backend": changes.pop("backend", "inline")}
     settings = {"batch_size": 8, "learning_starts": 40, "buffer_size": 4000, "train_frequency": 2, "ticket_steps": 4}
     settings |= changes.pop("algo_kwargs", {})
-    config = load_config(
-        {**base, "runtime": runtime, "model": {"hidden_sizes": [8]}, "algo_kwargs": settings, **changes}
-    )
+    model = {"hidden_sizes": [8]}
+    config = load_config({**base, "runtime": runtime, "model": model, "algo_kwargs": settings, **changes})
     with open_loop(config, None, None, StopSignals()) as loop:
         assert isinstance(loop, ApexLoop)
         yield loop
@@ -99,17 +98,6 @@ def test_a_checkpoint_of_an_asynchronous_run_is_one_cut_and_no_step_is_counted_t
     for line in metric_lines(finished.run_dir):
         if line["kind"] == "train":
             assert line["env_steps_learned"] == line["env_steps"]
-
-
-def test_runs_with_frames_of_images_are_the_same_in_processes(tmp_path: Path) -> None:
-    pytest.importorskip("ale_py")
-    atari = next(case for name, case in CASES.items() if name.startswith("dqn, atari, whitened"))
-    settings = {"ticket_steps": 3, "batch_size": 8, "learning_starts": 20, "buffer_size": 60, "reward_clip": 1.0}
-    case = Case("apex_dqn", atari.env_id, 48, 2, atari.model, settings, atari.options)
-    inline = run(case, tmp_path / "inline", actors=2, backend="inline", mode="lockstep")
-    half = run(case, tmp_path / "half", stop_at(24), actors=2, backend="process", mode="lockstep")
-    resumed = resume(half.run_dir, overrides={"runtime.backend": "inline"}, show=False)
-    assert_same_run(inline.run_dir, resumed.run_dir)
 
 
 # The account and the budget.
@@ -215,18 +203,33 @@ def test_each_actor_explores_by_its_own_rung() -> None:
     np.testing.assert_allclose(rates, [0.4 ** (1 + 7 * i / 3) for i in range(4)])
 
 
+def assert_priorities_are_errors(loop: ApexLoop, rounds: int) -> None:
+    for _ in range(rounds):
+        loop.round()
+        for shard in loop.buffer.shards:
+            rows = shard.newest_rows(min(shard.rows_written, 6)).ravel()
+            rows = rows[shard.is_valid(rows)]
+            errors = loop.learner.priorities(shard.rows(rows)).numpy()  # type: ignore[attr-defined]
+            assert shard._tree is not None
+            np.testing.assert_allclose(shard._tree.get(rows), (errors + 1e-6) ** 0.6, rtol=1e-4)
+    assert loop.learner.updates == 0  # the weights are those of the actors
+
+
 def test_priorities_of_actors_are_the_errors_that_the_learner_finds_on_the_same_rows() -> None:
     """Also of rows whose n-step window the next ticket completes, of ends, and over the end of the ring."""
     with apex_loop(algo_kwargs={"learning_starts": 390, "buffer_size": 60}, **SHORT) as loop:
-        for _ in range(9):
-            loop.round()
-            for shard in loop.buffer.shards:
-                rows = shard.newest_rows(min(shard.rows_written, 6))[-6:].ravel()
-                rows = rows[shard.is_valid(rows)]
-                errors = loop.learner.priorities(shard.rows(rows)).numpy()  # type: ignore[attr-defined]
-                assert shard._tree is not None
-                np.testing.assert_allclose(shard._tree.get(rows), (errors + 1e-6) ** 0.6, rtol=1e-4)
-        assert loop.learner.updates == 0  # the weights are those of the actors
+        assert_priorities_are_errors(loop, 9)
+
+
+def test_priorities_of_images_are_those_of_the_frames_in_replay() -> None:
+    """An actor keeps whole images, replay single frames."""
+    pytest.importorskip("ale_py")
+    atari = {"image_size": 36, "max_frames": 160, "sticky_actions": 0.25, "episodic_life": True}
+    settings = {"learning_starts": 390, "buffer_size": 60, "reward_clip": 1.0}
+    images = {"env_id": "ALE/Pong-v5", "env_kwargs": {"atari": atari}, "num_envs": 2}
+    with apex_loop(algo_kwargs=settings, model={"hidden_sizes": (), "encoder_size": 16}, **images) as loop:
+        assert loop.buffer.shards[0].layout.stack == 4
+        assert_priorities_are_errors(loop, 4)
 
 
 def test_an_actor_sends_priorities_of_the_rows_before_its_ticket_once_more() -> None:
