@@ -202,9 +202,9 @@ def main() -> None:
     if options.part == "scaling":
         results["scaling"] = scaling(options.seconds)
     elif options.part == "lag":
-        results["lag"] = lag(("impala/cartpole", "impala/lunarlander"), 200_000)
+        results["lag"] = lag(("impala/cartpole", "impala/lunarlander"), 100_000)
     elif options.part == "processor":
-        results["processor"] = processor((("impala/cartpole", 1), ("impala/lunarlander", 2)), 60, 5)
+        results["processor"] = processor((("impala/cartpole", 1), ("impala/lunarlander", 2)), 40, 5)
     else:
         draw(results, options.picture)
         return

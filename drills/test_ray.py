@@ -22,10 +22,11 @@ from ray_processes import ACTOR, GCS, RAYLET, ray_processes
 from rl_training.envs.process_tree import descendants
 from rl_training.runtime.fleet.ray_setup import SMALLEST_STORE, keep_private
 from spawning_env import is_running
-from test_actors import ACTOR_TIMEOUT, MINUTES, endless_run, left_after, train_lines, wrong_lines
+from test_actors import MINUTES, endless_run, left_after, train_lines, wrong_lines
 from test_network import sockets_off_loopback
 
 pytestmark = pytest.mark.xdist_group("ray")
+RAY_TIMEOUT = 15.0  # actors on Ray start more slowly than processes, and they have five times as long for that
 
 
 @contextlib.contextmanager
@@ -63,7 +64,7 @@ def newest(folder: Path) -> tuple[int, int]:
 def test_actors_of_a_lost_machine_are_replaced_on_the_others(how: str, tmp_path: Path) -> None:
     with (
         three_machines() as (address, others),
-        endless_run(tmp_path, "async", "unlimited", "ray", address=address) as run,
+        endless_run(tmp_path, "async", "unlimited", "ray", address=address, actor_timeout=RAY_TIMEOUT) as run,
     ):
         machine = max(others, key=lambda raylet: len(ray_processes(ACTOR, raylet)))
         actors = ray_processes(ACTOR, machine)
@@ -72,8 +73,8 @@ def test_actors_of_a_lost_machine_are_replaced_on_the_others(how: str, tmp_path:
         for process in [machine, *descendants(machine)] if how == "frozen" else [machine]:
             os.kill(process, signal.SIGSTOP if how == "frozen" else signal.SIGKILL)
         wait_for(lambda: newest(tmp_path)[0] >= len(actors), run, MINUTES)
-        name = f"actors of a Ray node that is {how} are replaced after (deadline {ACTOR_TIMEOUT:.0f} s)"
-        record_figure(6, name, time.monotonic() - lost_at, "<= 15 s")
+        name = f"actors of a Ray node that is {how} are replaced after (deadline {RAY_TIMEOUT:.0f} s)"
+        record_figure(6, name, time.monotonic() - lost_at, "<= 25 s")
         wait_for(lambda: newest(tmp_path)[1] == 4, run, MINUTES)
         if how == "frozen":
             for process in [*descendants(machine), machine]:
@@ -88,7 +89,7 @@ def test_actors_of_a_lost_machine_are_replaced_on_the_others(how: str, tmp_path:
 
 
 def test_kill_9_of_the_learner_leaves_nothing_of_the_cluster_that_it_started(tmp_path: Path) -> None:
-    with endless_run(tmp_path, "pipelined", backend="ray") as run:
+    with endless_run(tmp_path, "pipelined", backend="ray", actor_timeout=60) as run:
         below = descendants(run.pid)
         assert len(ray_processes(ACTOR, run.pid)) == 4
         run.kill()
@@ -98,7 +99,7 @@ def test_kill_9_of_the_learner_leaves_nothing_of_the_cluster_that_it_started(tmp
 
 @pytest.mark.parametrize("service", [GCS, RAYLET])
 def test_a_run_whose_head_is_gone_is_saved_and_can_be_resumed(service: str, tmp_path: Path) -> None:
-    with endless_run(tmp_path, "pipelined", backend="ray") as run:
+    with endless_run(tmp_path, "pipelined", backend="ray", actor_timeout=60) as run:
         below = descendants(run.pid)
         (head,) = ray_processes(service, run.pid)
         lost_at = time.monotonic()
@@ -115,7 +116,7 @@ def test_a_run_whose_head_is_gone_is_saved_and_can_be_resumed(service: str, tmp_
 
 def test_what_a_run_on_ray_opens(tmp_path: Path) -> None:
     """It is recorded, so that the manual can say what to close. Other backends open nothing: see test_network.py."""
-    with endless_run(tmp_path, "pipelined", backend="ray") as run:
+    with endless_run(tmp_path, "pipelined", backend="ray", actor_timeout=60) as run:
         processes = [run.pid, *descendants(run.pid)]
         listening = {each for each in sockets_off_loopback(processes) if each.endswith(":0000")}
         assert listening
@@ -128,7 +129,7 @@ def test_what_a_run_on_ray_opens(tmp_path: Path) -> None:
 
 
 def test_a_stranger_without_the_token_is_refused(tmp_path: Path) -> None:
-    with endless_run(tmp_path, "pipelined", backend="ray") as run:
+    with endless_run(tmp_path, "pipelined", backend="ray", actor_timeout=60) as run:
         (head,) = ray_processes(GCS, run.pid)
         words = Path(f"/proc/{head}/cmdline").read_bytes().decode().split("\0")
         port = next(word.partition("=")[2] for word in words if word.startswith("--gcs_server_port="))

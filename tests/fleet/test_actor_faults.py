@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from rl_training.runtime.workflows import train
 from rl_training.telemetry.recorder import read_metrics
 from run_cases import TwoKnobs
 from spawning_env import wait_until_gone
+from waiting import wait_until
 
 MODES = ["lockstep", "pipelined", "async"]
 
@@ -110,6 +112,24 @@ def test_a_frozen_actor_is_killed_after_its_deadline_and_replaced(mode: str) -> 
         assert loop.env_steps == 400
         assert "replaced actor 0: it gave no answer within 2 s (runtime.actor_timeout)" in crew.notes[0]
     wait_until_gone([frozen])
+
+
+def test_a_frozen_actor_is_noticed_although_another_one_always_has_something_to_deliver() -> None:
+    config = config_of()
+    config = config.model_copy(update={"runtime": config.runtime.model_copy(update={"actor_timeout": 0.5})})
+    with open_loop(config, None, None, StopSignals()) as loop:
+        crew, fleet = fleet_of(loop)
+        os.kill(processes_of(fleet)[0], signal.SIGSTOP)
+        crew.grant(0, 10, 0)
+        busy = dict(fleet._workers())[1].connection
+        events: list[Delivery | ActorFailure] = []
+        while not any(isinstance(event, ActorFailure) and event.actor == 0 for event in events):
+            assert len(events) < 10_000
+            crew.ledger.lose(1)
+            crew.grant(1, 10, 0)
+            wait_until(lambda: bool(select.select([busy], [], [], 0)[0]))
+            events += fleet.poll(0.0)
+        assert len(events) > 1
 
 
 def test_actors_continue_when_the_process_that_starts_them_is_killed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 from rl_training import load_config
 from rl_training.errors import ConfigError
 from rl_training.runtime.fleet import ray_setup
-from rl_training.runtime.fleet.ray_setup import answers, check_store, keep_private, object_store_size
+from rl_training.runtime.fleet.ray_setup import answers, check_store, keep_private, object_store_size, session_folder
 from rl_training.runtime.workflows import train
 
 Usage = namedtuple("Usage", "total used free")
@@ -112,6 +113,14 @@ def test_a_head_answers_while_its_port_is_open() -> None:
         assert answers(address, 5.0)
     assert not answers(address, 5.0)
     assert not answers("127.0.0.1:99999", 5.0)
+
+
+def test_what_is_left_of_a_cluster_ends_with_its_folder() -> None:
+    with session_folder() as folder:
+        assert Path(folder).is_dir() and os.environ[ray_setup.FOLDER_VARIABLE] == folder
+        left = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    assert left.wait(60) == -signal.SIGKILL
+    assert not Path(folder).exists() and ray_setup.FOLDER_VARIABLE not in os.environ
 
 
 def test_a_cluster_that_does_not_answer_is_refused_in_one_line(tmp_path: Path) -> None:

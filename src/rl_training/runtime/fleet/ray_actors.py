@@ -11,7 +11,6 @@ import contextlib
 import copy
 import logging
 import os
-import shutil
 import signal
 import threading
 import time
@@ -41,7 +40,7 @@ from rl_training.runtime.fleet.delivery import ActorFailure, Delivery, failure_o
 from rl_training.runtime.fleet.fleet_protocol import FleetLost, Greeting
 from rl_training.runtime.fleet.ray_setup import answers, check_store, object_store_size, session_folder
 from rl_training.runtime.fleet.tickets import Ticket
-from rl_training.text import one_line, reason
+from rl_training.text import describe_error, one_line, reason
 
 INLINE_BYTES = 100_000  # weights up to this size travel with each ticket; larger ones go once to each machine
 GET_SECONDS = 5.0  # to take an object that has arrived
@@ -60,20 +59,22 @@ class RayActor:
         torch.set_num_threads(1)
         threadpool_limits(1, "blas")
         luggage.unpack(config)
-        self._parts, self._actor = (config, env, index), None
+        self._parts = config, env, index
+        self._actor: Actor | None = None
+        self._config: TrainConfig | None = None
         self._idle_since = time.perf_counter()
 
     def make(self) -> tuple[Greeting, str, str] | bytes:
         """Make the envs. The answer says what they are, which machine this is, and which version is installed on it."""
         try:
-            self._actor: Actor | None = Actor(*self._parts)
+            self._actor = actor = Actor(*self._parts)
         except BaseException as error:
             raise_interrupts(error)
             return refusal(error)
-        return self._actor.greeting, ray.get_runtime_context().get_node_id(), __version__
+        return actor.greeting, ray.get_runtime_context().get_node_id(), __version__
 
     def equip(self, config: TrainConfig) -> None:
-        self._config: TrainConfig | None = config
+        self._config = config
 
     def collect(self, ticket: Ticket, weights: Sequence[np.ndarray]) -> Delivery | ActorFailure | None:
         if self._actor is None:
@@ -141,20 +142,16 @@ class RayFleet:
         self._put: tuple[Sequence[np.ndarray], Any] = ((), None)  # the weights that are in the object store
         self._suspects: dict[str, float] = {}  # machines with a silent actor, and until when
         self._head, self._probed_at, self._waits_for_room = "", 0.0, False
+        self._remote: Any = ray.remote(RayActor)
         self._stack = contextlib.ExitStack()  # what ends with the fleet
         self.notes: list[str] = []
 
     def start(self) -> Greeting:
         self._connect()
         self._check_cpus()
-        try:
-            for index in range(len(self._posts)):
-                self._start(index)
-        except (TypeError, AttributeError, ValueError) as error:  # what pickling raises
-            raise ConfigError(
-                f"env: it cannot be sent to the actors of a Ray cluster ({one_line(error)}): pass an env id, or a "
-                "function that makes everything it needs inside"
-            ) from None
+        self._check_travels()
+        for index in range(len(self._posts)):
+            self._start(index)
         deadline = time.monotonic() + CONSTRUCTOR_PATIENCE * self._timeout
         greetings = [self._first_greeting(index, deadline) for index in range(len(self._posts))]
         self._greeting = greetings[0]
@@ -190,8 +187,7 @@ class RayFleet:
         for ref in sorted(ready, key=due.__getitem__):
             if (event := self._read(due[ref], ref)) is not None:
                 events.append(event)
-        if not ready:
-            events += self._late()
+        events += self._late()  # also while others deliver
         return events
 
     def replace(self, actor: int) -> None:
@@ -223,8 +219,7 @@ class RayFleet:
         address = self._settings.address
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if address is None:
-            folder = session_folder()
-            self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            folder = self._stack.enter_context(session_folder())
             options |= {"num_cpus": len(self._posts), "num_gpus": 0, "object_store_memory": object_store_size()}
             options |= {"include_dashboard": False, "_temp_dir": folder}
         elif address != "auto" and not answers(address):
@@ -235,7 +230,7 @@ class RayFleet:
         self._stack.callback(ray.shutdown)  # of a cluster that was joined, this ends only the connection
         with _kept_handlers():
             try:
-                context = ray.init(address or "local", **options)
+                context: Any = ray.init(address or "local", **options)
             except (ConnectionError, RuntimeError, ValueError, TimeoutError, RayError) as error:
                 joined = f"no Ray cluster can be joined at {address}" if address else "no Ray cluster can be started"
                 raise ConfigError(
@@ -246,6 +241,16 @@ class RayFleet:
                 "runtime.backend: set RAY_AUTH_MODE=token before ray is imported, or leave that to the run"
             )
         self._head = context.address_info["gcs_address"]
+
+    def _check_travels(self) -> None:
+        """ConfigError if the env cannot be pickled. Ray would say it at length."""
+        try:
+            ray.cloudpickle.dumps((self._env, Luggage.of(self._start_config)))
+        except Exception as error:
+            raise ConfigError(
+                f"env: it cannot be sent to the actors of a Ray cluster ({describe_error(error)}): pass an env id, or "
+                "a function that makes everything it needs inside"
+            ) from None
 
     def _check_head(self) -> None:
         """FleetLost if the head of the cluster is gone. Ray itself would end this process, after a minute."""
@@ -261,7 +266,7 @@ class RayFleet:
 
     def _nodes(self) -> dict[str, dict[str, Any]]:
         """The machines of the cluster by their id."""
-        return {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+        return {node["NodeID"]: node for node in _cluster_nodes() if node["Alive"]}
 
     def _room(self, node: dict[str, Any]) -> int:
         """The actors that a machine has CPUs for."""
@@ -296,7 +301,7 @@ class RayFleet:
             "scheduling_strategy": self._place(),
         }
         luggage = Luggage.of(self._start_config)
-        handle = ray.remote(RayActor).options(**options).remote(self._start_config, self._env, index, luggage)
+        handle = self._remote.options(**options).remote(self._start_config, self._env, index, luggage)
         self._posts[index] = Post(handle, handle.make.remote())
 
     def _place(self) -> Any:
@@ -405,10 +410,15 @@ class RayFleet:
         post.deadline = float("inf")
 
 
+def _cluster_nodes() -> list[dict[str, Any]]:
+    known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call,unused-ignore]  # not everywhere installed
+    return known
+
+
 def _cause(error: BaseException) -> str:
     """Why an actor is gone, in words that do not depend on the version of Ray."""
     text = str(error)
-    if isinstance(error, OutOfMemoryError) or "OOM" in text or "low on memory" in text:
+    if isinstance(error, OutOfMemoryError) or "running low on memory" in text:
         return "Ray ended its process because its machine had too little memory"
     if "node has died" in text or "node was terminated" in text or "node died" in text:
         return "its machine left the Ray cluster"

@@ -10,8 +10,10 @@ import os
 import secrets
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from rl_training.data.replay_memory import LARGEST_SHARE, available_bytes
@@ -22,6 +24,26 @@ SHARED_MEMORY = Path("/dev/shm")
 SMALLEST_STORE, LARGEST_STORE = 80 * 2**20, 4 * 2**30  # Ray refuses less than 75 MiB; pages are taken as they are used
 STORE_SHARE = 0.3  # of the memory that is free
 LONGEST_FOLDER = 20  # the path of a socket may have 107 characters, of which Ray takes some 80
+FOLDER_VARIABLE = "RL_TRAINING_RAY_FOLDER"
+SWEEPER = """
+import os, shutil, signal, sys, time
+sys.stdin.read()
+mark = b"RL_TRAINING_RAY_FOLDER=" + sys.argv[1].encode() + b"\\0"
+for _ in range(50):
+    found = False
+    for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if mark in file.read():
+                    found = True
+                    os.kill(int(name), signal.SIGKILL)
+        except OSError:
+            pass
+    if not found:
+        break
+    time.sleep(0.1)
+shutil.rmtree(sys.argv[1], ignore_errors=True)
+"""
 HEAD_SECONDS = 5.0  # for an answer of a machine that is to be there
 
 
@@ -29,6 +51,7 @@ def keep_private(*, joins: bool) -> None:
     """Send no usage statistics, and protect the token of the cluster. One that is started here always has one."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # without it, Ray warns about its next version
+    os.environ.setdefault("RAY_worker_niceness", "0")  # not 15: actors have the priority of the learner
     if not joins and "ray" not in sys.modules:  # once it is imported, newer versions turn tokens on by themselves
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     if "RAY_AUTH_TOKEN" in os.environ:
@@ -68,10 +91,23 @@ def object_store_size() -> int:
     return max(size, SMALLEST_STORE)
 
 
-def session_folder() -> str:
-    """A new folder for the logs and sockets of a cluster, with a path that leaves room for the names of sockets."""
+@contextlib.contextmanager
+def session_folder() -> Iterator[str]:
+    """A new folder for the logs and sockets of a cluster, with a path that leaves room for the names of sockets.
+
+    A small process waits until this one leaves the context or ends, however it ends. Then it kills what is left of the
+    cluster, which is found by the folder in its environment, and removes the folder. Ray itself forgets some of its
+    processes if its head is killed.
+    """
     usual = tempfile.gettempdir()
-    return tempfile.mkdtemp(prefix="rl-ray-", dir=usual if len(usual) <= LONGEST_FOLDER else "/tmp")
+    folder = tempfile.mkdtemp(prefix="rl-ray-", dir=usual if len(usual) <= LONGEST_FOLDER else "/tmp")
+    command = [sys.executable, "-I", "-S", "-c", SWEEPER, folder]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):  # waits for its end
+        os.environ[FOLDER_VARIABLE] = folder
+        try:
+            yield folder
+        finally:
+            os.environ.pop(FOLDER_VARIABLE, None)
 
 
 def check_store(needed: int, size: int, *, joined: bool) -> None:
