@@ -75,14 +75,15 @@ def test_a_killed_and_a_frozen_actor_are_replaced_and_the_account_is_exact(ray_a
             if not stopped and crew.restarts == 1 and crew.fleet.alive() == 2:
                 stopped = [max(set(ray_processes(ACTOR)) & known)]
                 os.kill(stopped[0], signal.SIGSTOP)
-                for post in crew.fleet._posts:  # sooner than 300 s: the others deliver before
-                    post.deadline = min(post.deadline, time.monotonic() + 10)
+                crew.fleet._timeout = 15.0  # only now: actors of a busy machine start slowly
+                for post in crew.fleet._posts:
+                    post.deadline = min(post.deadline, time.monotonic() + 15)
             known |= set(ray_processes(ACTOR)) if number % 100 == 0 else set()
             if crew.restarts == 2 and crew.fleet.alive() == 2:
                 break
         assert crew.ledger.lost > 0 and len(crew.notes) == 2
         assert crew.notes[0].endswith("its process ended; its envs start new episodes")
-        assert "it gave no answer within 300 s (runtime.actor_timeout) and was killed" in crew.notes[1]
+        assert "it gave no answer within 15 s (runtime.actor_timeout) and was killed" in crew.notes[1]
         known |= set(ray_processes(ACTOR))
     wait_until_gone([*known])
 

@@ -42,6 +42,7 @@ from rl_training.runtime.fleet.ray_setup import answers, check_store, object_sto
 from rl_training.runtime.fleet.tickets import Ticket
 from rl_training.text import describe_error, one_line, reason
 
+_ray: Any = ray  # some of its functions have no annotations
 INLINE_BYTES = 100_000  # weights up to this size travel with each ticket; larger ones go once to each machine
 GET_SECONDS = 5.0  # to take an object that has arrived
 CLOSE_SECONDS = 1.0  # for actors to close their envs
@@ -245,7 +246,7 @@ class RayFleet:
     def _check_travels(self) -> None:
         """ConfigError if the env cannot be pickled. Ray would say it at length."""
         try:
-            ray.cloudpickle.dumps((self._env, Luggage.of(self._start_config)))
+            _ray.cloudpickle.dumps((self._env, Luggage.of(self._start_config)))
         except Exception as error:
             raise ConfigError(
                 f"env: it cannot be sent to the actors of a Ray cluster ({describe_error(error)}): pass an env id, or "
@@ -266,7 +267,7 @@ class RayFleet:
 
     def _nodes(self) -> dict[str, dict[str, Any]]:
         """The machines of the cluster by their id."""
-        return {node["NodeID"]: node for node in _cluster_nodes() if node["Alive"]}
+        return {node["NodeID"]: node for node in _ray.nodes() if node["Alive"]}
 
     def _room(self, node: dict[str, Any]) -> int:
         """The actors that a machine has CPUs for."""
@@ -408,11 +409,6 @@ class RayFleet:
                 ray.kill(post.handle)
         post.handle = post.made = post.work = None
         post.deadline = float("inf")
-
-
-def _cluster_nodes() -> list[dict[str, Any]]:
-    known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call,unused-ignore]  # not everywhere installed
-    return known
 
 
 def _cause(error: BaseException) -> str:
