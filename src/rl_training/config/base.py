@@ -258,6 +258,16 @@ class ReplayConfig(AlgorithmConfig):
     priority_epsilon: float = Field(
         1e-6, gt=0, description="Added to every priority, so that every transition can be sampled."
     )
+    priority_floor: float = Field(
+        0.0,
+        ge=0,
+        description="Errors below this count as this in the priorities (LAP); 0 adds priority_epsilon instead.",
+    )
+    priority_refresh: int = Field(
+        0,
+        ge=0,
+        description="Updates after which new transitions get the highest priority still stored; 0 means highest ever.",
+    )
     hindsight: float = Field(
         0.0,
         ge=0,
@@ -268,8 +278,14 @@ class ReplayConfig(AlgorithmConfig):
 
     def without_effect(self) -> frozenset[str]:
         if self.prioritized:
-            return super().without_effect()
-        return super().without_effect() | {"priority_exponent", "importance_exponent", "priority_epsilon"}
+            return super().without_effect() | ({"priority_epsilon"} if self.priority_floor else frozenset())
+        return super().without_effect() | {
+            "priority_exponent",
+            "importance_exponent",
+            "priority_epsilon",
+            "priority_floor",
+            "priority_refresh",
+        }
 
     def check(self, train: TrainConfig) -> None:
         if self.learning_starts >= train.total_timesteps:

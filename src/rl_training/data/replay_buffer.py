@@ -23,10 +23,16 @@ _MINIMUM_ACCEPTANCE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class PriorityOptions:
-    """Proportional priorities: rows are drawn in proportion to (|priority| + epsilon) ** exponent."""
+    """Proportional priorities: rows are drawn in proportion to (|priority| + epsilon) ** exponent.
+
+    With a `floor`, to max(|priority|, floor) ** exponent (LAP, arXiv:2007.06049). A new row gets the highest priority
+    so far; with `refresh_every`, that is looked up again among the stored rows after so many updates.
+    """
 
     exponent: float = 0.6
     epsilon: float = 1e-6
+    floor: float = 0.0
+    refresh_every: int = 0
 
 
 class ReplayBuffer:
@@ -52,6 +58,7 @@ class ReplayBuffer:
         self._priorities = prioritized
         self._tree = SumTree(self.capacity) if prioritized else None
         self._max_priority = 1.0  # already raised to the exponent
+        self._priority_updates = 0
         self._valid_count = 0
 
         self.observations = _store_class(layout)(layout)
@@ -106,6 +113,10 @@ class ReplayBuffer:
         """Which of these rows can be sampled."""
         valid: np.ndarray = self._flat["valid"][indices]
         return valid
+
+    @property
+    def _refreshes_priorities(self) -> bool:
+        return self._priorities is not None and self._priorities.refresh_every > 0
 
     @property
     def _newest_slot(self) -> int:
@@ -193,13 +204,19 @@ class ReplayBuffer:
         """Set the priorities of sampled rows, for example to |TD error|. Of a repeated row the last one counts."""
         if self._tree is None or self._priorities is None:
             raise ValueError("update_priorities needs a prioritized replay buffer")
-        magnitudes = np.abs(np.asarray(priorities, dtype=np.float64)) + self._priorities.epsilon
+        options = self._priorities
+        magnitudes = np.abs(np.asarray(priorities, dtype=np.float64))
+        magnitudes = np.maximum(magnitudes, options.floor) if options.floor else magnitudes + options.epsilon
         if not np.isfinite(magnitudes).all():
             raise NumericalError("replay priorities are not finite: lower the learning rate or max_grad_norm")
-        raised = magnitudes**self._priorities.exponent
+        raised = magnitudes**options.exponent
         # The row may have been overwritten by an invalid one since it was sampled.
         self._tree.set(indices, raised * self._flat["valid"][indices])
         self._max_priority = max(self._max_priority, float(raised.max(initial=0.0)))
+        if options.refresh_every:
+            self._priority_updates += 1
+            if self._priority_updates % options.refresh_every == 0:
+                self._max_priority = self._tree.largest() or 1.0
 
     def draw_uniform(self, batch_size: int, rng: np.random.Generator) -> np.ndarray:
         """Indices of rows, each valid row with the same chance."""
@@ -272,6 +289,8 @@ class ReplayBuffer:
             stored = min(self.rows_written, self.slots) * self.num_envs
             state["max_priority"] = self._max_priority
             state["priorities"] = self._tree.get(np.arange(stored))
+            if self._refreshes_priorities:
+                state["priority_updates"] = self._priority_updates
         return state | self.observations.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -291,6 +310,7 @@ class ReplayBuffer:
             self._tree = SumTree(self.capacity)
             self._tree.set(np.arange(stored), priorities)
             self._max_priority = float(state["max_priority"])
+            self._priority_updates = int(state.get("priority_updates", 0))
         self.rows_written = rows_written
         self._rows["valid"][:] = False
         self._valid_count = 0

@@ -66,7 +66,9 @@ def _layout(spaces: Spaces, capacity: int, num_envs: int, env_kwargs: Mapping[st
 
 
 def _options(settings: ReplayConfig) -> dict[str, Any]:
-    priorities = PriorityOptions(settings.priority_exponent, settings.priority_epsilon)
+    priorities = PriorityOptions(
+        settings.priority_exponent, settings.priority_epsilon, settings.priority_floor, settings.priority_refresh
+    )
     return {
         "gamma": settings.gamma,
         "n_step": settings.n_step,

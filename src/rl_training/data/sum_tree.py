@@ -50,6 +50,10 @@ class SumTree:
     def get(self, indices: np.ndarray) -> np.ndarray:
         return self._flat[0].take(indices)
 
+    def largest(self) -> float:
+        """The largest leaf."""
+        return float(self._flat[0].max())
+
     def set(self, indices: np.ndarray, values: np.ndarray | float) -> None:
         """Set leaves. Of a repeated index the last value counts."""
         self._flat[0][indices] = values
