@@ -7,6 +7,11 @@ Only this script needs these packages, not the test suite. To run it:
         distrax==0.1.9 torchrl==0.14.1 cpprb==11.0.0 sb3-contrib==2.9.2
     ../oracle-venv/bin/python scripts/record_oracles.py [name ...]
 
+The case of TD7 is made by the authors' own file, which is no package:
+
+    git clone https://github.com/sfujim/TD7 ../TD7 && git -C ../TD7 checkout c1c280d
+    PYTHONPATH=../TD7 ../oracle-venv/bin/python scripts/record_oracles.py td7
+
 rliable needs an older pandas than the others, so it has its own virtual environment:
 
     python -m venv ../rliable-venv && ../rliable-venv/bin/pip install rliable==1.2.0 "pandas<3"
@@ -423,6 +428,11 @@ def value_based(name: str) -> Callable[[], Iterable[Case]]:
     return lambda: [case(*recorded) for recorded in getattr(import_module("value_oracle"), name)()]
 
 
+def continuous(name: str) -> Callable[[], Iterable[Case]]:
+    """The cases of a function of continuous_oracle.py."""
+    return lambda: [case(*recorded) for recorded in getattr(import_module("continuous_oracle"), name)()]
+
+
 def interquartile_mean() -> Iterable[Case]:
     """Runs x tasks: one task with five runs, as in a row of the zoo, several tasks, and scores with ties."""
     from rliable import library, metrics
@@ -486,6 +496,11 @@ ORACLES: dict[str, Callable[[], Iterable[Case]]] = {
     "quantile_q_learning": value_based("quantile_q_learning"),
     "q_lambda_returns": value_based("q_lambda_returns"),
     "noisy_layers": value_based("noisy_layers"),
+    "tqc": continuous("tqc"),
+    "td7": continuous("td7"),
+    "crossq": continuous("crossq"),
+    "redq": continuous("redq"),
+    "batch_renorm": continuous("batch_renorm"),
     "interquartile_mean": interquartile_mean,
     "masked_categorical": masked_categorical,
     "state_noise": state_noise,
@@ -500,6 +515,8 @@ def main(names: list[str]) -> None:
     installed = [package for package in PACKAGES if find_spec(package.replace("-", "_"))]
     versions = {package: version(package).split("+")[0] for package in installed}
     available = [name for name in ORACLES if (name == "interquartile_mean") == ("rliable" in versions)]
+    if find_spec("TD7") is None:
+        available = [name for name in available if name != "td7"]
     for name in names or available:
         cases = list(ORACLES[name]())
         document = {"recorded_by": "scripts/record_oracles.py", "versions": versions, "cases": cases}

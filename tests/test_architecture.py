@@ -238,7 +238,7 @@ def test_every_algorithm_field_is_read(algorithm: str) -> None:
     if ".contrib." not in home:
         config = get_config_class(algorithm)
         lent = {name for name in lent & set(ALGORITHMS) if issubclass(config, own_settings(name))}
-    read = read_outside_config(but_not=set(ALGORITHMS) - {algorithm} - lent)
+    read = read_outside_config(but_not=set(ALGORITHMS) - {algorithm, ALGORITHMS[algorithm].file} - lent)
     unread = set(get_config_class(algorithm).model_fields) - read
     assert not unread, f"{algorithm}: nothing reads {', '.join(sorted(unread))}"
 
@@ -251,7 +251,7 @@ def own_settings(algorithm: str) -> tuple[type[Any], ...]:
 
 def learner_module(algorithm: str) -> str:
     row = ALGORITHMS[algorithm]
-    return f"rl_training.{row.room}.{row.name}"
+    return f"rl_training.{row.room}.{row.file or row.name}"
 
 
 def defined_names(path: Path) -> set[str]:
@@ -287,8 +287,8 @@ def test_algorithm_has_its_files(algorithm: str) -> None:
     """What CONTRIBUTING.md asks for: config, algorithm, preset, a test of the update, a row of a manifest."""
     row, home, missing = ALGORITHMS[algorithm], learner_module(algorithm), []
     required = {
-        PACKAGE / "config" / "algorithms" / f"{algorithm}.py": {f"{row.class_name}Config"},
-        PACKAGE / row.room / f"{algorithm}.py": {f"{algorithm}_loss", row.class_name},
+        PACKAGE / "config" / "algorithms" / f"{row.file or algorithm}.py": {f"{row.class_name}Config"},
+        PACKAGE / row.room / f"{row.file or algorithm}.py": {f"{algorithm}_loss", row.class_name},
     }
     if algorithm in NAMED_FILES:
         required[PACKAGE / "runtime" / f"{algorithm}_trainer.py"] = {f"train_{algorithm}"}

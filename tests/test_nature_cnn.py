@@ -260,7 +260,7 @@ def test_every_discrete_algorithm_acts_on_images_by_the_same_choice(algorithm: s
     np.testing.assert_array_equal(learner.act(images, explore=False).actions, actions)
 
 
-CONTINUOUS = ["ddpg", "td3", "sac", "d4pg", "mpo", "naf"]
+CONTINUOUS = ["ddpg", "td3", "sac", "d4pg", "mpo", "tqc", "crossq", "redq", "naf", "td7", "droq"]
 
 
 @pytest.mark.parametrize("algorithm", CONTINUOUS)
@@ -274,7 +274,7 @@ def test_continuous_algorithms_act_on_images(algorithm: str) -> None:
     assert not np.allclose(actions, learner.act(255 - images, explore=False).actions)
 
 
-@pytest.mark.parametrize("algorithm", CONTINUOUS[:5])
+@pytest.mark.parametrize("algorithm", CONTINUOUS[:8])
 def test_the_critic_trains_the_shared_encoder_and_the_actor_does_not(algorithm: str) -> None:
     box = Spaces(gym.spaces.Box(0, 255, (2, 36, 36), np.uint8), gym.spaces.Box(-1.0, 1.0, (2,)))
     learner = make_learner(algorithm, box, model={"encoder_size": 16})

@@ -24,8 +24,9 @@ from replay_helpers import (
     snapshot,
     soft_update,
 )
+from rl_training.algorithms.common.soft_actor_critic import temperature_loss
 from rl_training.algorithms.common.streams import Streams
-from rl_training.algorithms.sac import sac_actor_loss, sac_loss, sac_target, sac_temperature_loss
+from rl_training.algorithms.sac import sac_actor_loss, sac_loss, sac_target
 from rl_training.data.transitions import Transitions
 from rl_training.models.distributions import squashed_gaussian
 
@@ -71,7 +72,7 @@ def test_critic_loss_sums_both_critics_to_the_same_target() -> None:
 def test_temperature_loss_and_its_gradient_by_hand() -> None:
     log_alpha = double(math.log(0.2)).requires_grad_()
     log_probs = double(0.5, -1.5, 3.0).requires_grad_()
-    loss = sac_temperature_loss(log_alpha, log_probs, -2.0).sum()
+    loss = temperature_loss(log_alpha, log_probs, -2.0).sum()
     assert loss.item() == pytest.approx(-math.log(0.2) * (2.0 / 3 - 2.0))
     loss.backward()
     assert log_alpha.grad is not None
@@ -85,7 +86,7 @@ def test_gradients_are_right_by_finite_differences() -> None:
     log_probs = torch.randn(6, generator=generator, dtype=torch.float64, requires_grad=True)
     log_alpha = double(-0.7).requires_grad_()
     assert torch.autograd.gradcheck(lambda q, p: sac_actor_loss(q, p, double(0.4)), (q, log_probs))
-    assert torch.autograd.gradcheck(lambda a: sac_temperature_loss(a, log_probs.detach(), -1.0), (log_alpha,))
+    assert torch.autograd.gradcheck(lambda a: temperature_loss(a, log_probs.detach(), -1.0), (log_alpha,))
 
 
 def test_the_reparameterised_actor_gradient_is_right_by_finite_differences() -> None:

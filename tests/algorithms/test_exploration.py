@@ -231,6 +231,11 @@ def test_sac_explores_by_sampling_and_acts_by_the_mean_otherwise() -> None:
         ("sac", {"policy_noise"}),
         ("naf", set()),
         ("mpo", {"policy_noise"}),
+        ("tqc", {"policy_noise"}),
+        ("td7", {"target_noise"}),
+        ("crossq", {"policy_noise"}),
+        ("redq", {"policy_noise", "target_critics"}),
+        ("droq", {"policy_noise", "target_critics", "dropout"}),
     ],
 )
 def test_exploring_and_learning_draw_from_streams_of_their_own(algo: str, learning: set[str]) -> None:

@@ -67,7 +67,7 @@ def test_the_next_observation_has_a_draw_of_its_own_and_the_replayed_batch_stays
     learner.update(batch)
 
 
-@pytest.mark.parametrize("algo", ["sac", "td3", "ddpg", "d4pg", "mpo"])
+@pytest.mark.parametrize("algo", ["sac", "td3", "ddpg", "d4pg", "mpo", "tqc", "td7", "crossq", "redq", "droq"])
 def test_shifts_without_images_are_refused(algo: str) -> None:
     with pytest.raises(ConfigError, match=r"algo_kwargs.random_shift: 4 needs images, but the observations have none"):
         make_learner(algo, "box", random_shift=4)

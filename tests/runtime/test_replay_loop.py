@@ -149,7 +149,7 @@ def last_layer(model: Any) -> Any:
     return [layer for layer in network if hasattr(layer, "bias")][-1]
 
 
-@pytest.mark.parametrize("algo", ["ddpg", "d4pg", "td3", "sac", "naf", "mpo"])
+@pytest.mark.parametrize("algo", ["ddpg", "d4pg", "td3", "sac", "naf", "mpo", "tqc", "crossq", "redq", "droq"])
 def test_warm_up_actions_are_uniform_whatever_the_policy(algo: str) -> None:
     loop = make_loop(
         algo,

@@ -19,6 +19,7 @@ from rl_training.models.exploration_head import StateNoiseHead
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_c51 import MLPC51Network
 from rl_training.models.mlp_continuous import MLPDeterministicActorCritic, MLPSquashedGaussianActorCritic
+from rl_training.models.mlp_crossq import MLPCrossQModel
 from rl_training.models.mlp_d4pg import MLPD4PGModel
 from rl_training.models.mlp_iqn import MLPIQNNetwork
 from rl_training.models.mlp_mpo import MLPMPOModel
@@ -27,6 +28,9 @@ from rl_training.models.mlp_ppg import MLPPPGModel
 from rl_training.models.mlp_q import MLPQNetwork
 from rl_training.models.mlp_quantiles import MLPQuantileNetwork
 from rl_training.models.mlp_rainbow import MLPRainbowNetwork
+from rl_training.models.mlp_redq import MLPREDQModel
+from rl_training.models.mlp_td7 import MLPTD7Model
+from rl_training.models.mlp_tqc import MLPTQCModel
 from rl_training.models.policy import PolicyModel
 from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
 
@@ -38,6 +42,7 @@ BOX_PIXELS = Spaces(PIXELS.observation_space, SPACES["box"].action_space)
 DISCRETE, BOX = SPACES["discrete"], SPACES["box"]
 SUPPORT = torch.linspace(-2.0, 5.0, 7)
 TAUS = torch.tensor([0.1, 0.4, 0.8])
+DETERMINISTIC = (MLPDeterministicActorCritic, MLPD4PGModel, MLPNAFModel, MLPTD7Model)
 
 Build = Callable[..., Any]
 MODELS: dict[str, Build] = {
@@ -65,6 +70,13 @@ MODELS: dict[str, Build] = {
     "deterministic": lambda config: MLPDeterministicActorCritic(BOX, config, num_critics=2),
     "d4pg": lambda config: MLPD4PGModel(BOX, config, support=SUPPORT.clone()),
     "squashed_gaussian": lambda config: MLPSquashedGaussianActorCritic(BOX, config),
+    "tqc": lambda config: MLPTQCModel(BOX, config, num_critics=2, num_quantiles=3),
+    "td7": lambda config: MLPTD7Model(BOX, config, embedding_size=6).requires_grad_(True),
+    "crossq": lambda config: MLPCrossQModel(BOX, config),
+    "redq": lambda config: MLPREDQModel(BOX, config, num_critics=3),
+    "droq": lambda config: MLPREDQModel(
+        BOX, config.model_copy(update={"layer_norm": True}), num_critics=2, dropout=0.5
+    ),
     **{
         f"actor_critic_{activation}": lambda config, activation=activation: MLPActorCritic(
             DISCRETE, config.model_copy(update={"activation": activation})
@@ -95,6 +107,9 @@ MODELS: dict[str, Build] = {
     "images_d4pg": lambda config: MLPD4PGModel(BOX_PIXELS, config, support=SUPPORT.clone()),
     "images_naf": lambda config: MLPNAFModel(BOX_PIXELS, config),
     "images_mpo": lambda config: MLPMPOModel(BOX_PIXELS, config),
+    "images_tqc": lambda config: MLPTQCModel(BOX_PIXELS, config, num_critics=2, num_quantiles=3),
+    "images_td7": lambda config: MLPTD7Model(BOX_PIXELS, config, embedding_size=6).requires_grad_(True),
+    "images_crossq": lambda config: MLPCrossQModel(BOX_PIXELS, config),
     "images_lstm": lambda config: LSTMActorCritic(PIXELS, config, memory_size=5),
     "images_q_network_dueling": lambda config: MLPQNetwork(PIXELS, config, dueling=True),
     "images_quantiles_dueling": lambda config: MLPQuantileNetwork(PIXELS, config, num_quantiles=5, dueling=True),
@@ -130,7 +145,7 @@ def outputs_of(model: Any) -> Tensor:
         return model.policy(rows)
     if isinstance(model, (MLPQNetwork, MLPC51Network, MLPQuantileNetwork, MLPIQNNetwork, MLPRainbowNetwork)):
         return model.q_values(rows)
-    if isinstance(model, (MLPDeterministicActorCritic, MLPD4PGModel, MLPNAFModel)):
+    if isinstance(model, DETERMINISTIC):
         return model.actor(rows)
     return torch.cat(model.actor(rows), -1)
 
@@ -189,7 +204,7 @@ def _assert_policy(model: PolicyModel, obs: np.ndarray, expected: np.ndarray) ->
 
 
 def _assert_continuous(model: Any, obs: np.ndarray, expected: np.ndarray) -> None:
-    if isinstance(model, (MLPDeterministicActorCritic, MLPD4PGModel, MLPNAFModel)):
+    if isinstance(model, DETERMINISTIC):
         assert_close(model.act(obs), expected)
         if isinstance(model, MLPNAFModel):
             actions, factors = model.act_with_factor(obs)

@@ -28,6 +28,7 @@ from rl_training.experiment.registry import get_algorithm, get_spec
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_c51 import MLPC51Network
 from rl_training.models.mlp_continuous import MLPDeterministicActorCritic, MLPSquashedGaussianActorCritic
+from rl_training.models.mlp_crossq import MLPCrossQModel
 from rl_training.models.mlp_d4pg import MLPD4PGModel
 from rl_training.models.mlp_iqn import MLPIQNNetwork
 from rl_training.models.mlp_mpo import MLPMPOModel
@@ -36,6 +37,9 @@ from rl_training.models.mlp_ppg import MLPPPGModel
 from rl_training.models.mlp_q import MLPQNetwork
 from rl_training.models.mlp_quantiles import MLPQuantileNetwork
 from rl_training.models.mlp_rainbow import MLPRainbowNetwork
+from rl_training.models.mlp_redq import MLPREDQModel
+from rl_training.models.mlp_td7 import MLPTD7Model
+from rl_training.models.mlp_tqc import MLPTQCModel
 from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
 from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.loops import Loop
@@ -247,6 +251,50 @@ class SoftReader(DeterministicReader):
         return learner.model.q_values(obs, learner.model.actor(obs)[0].tanh()).amin(0)
 
 
+class SoftQuantileReader(SoftReader):
+    """TQC: Q is the mean of quantiles; what is assumed has all of them in one place."""
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        shape = (learner.config.num_critics, -1, learner.config.num_quantiles)
+        learner.target.module.quantiles = lambda obs, actions: function(obs)[:, None].expand(*shape)
+
+    def targets(self, batch: Any, loss_arguments: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        return batch.obs, loss_arguments[1].mean(1)
+
+
+class JointReader(SoftReader):
+    """CrossQ: the second half of the joint pass is what targets bootstrap from."""
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        q_values = learner.model.q_values
+
+        def half_assumed(obs: torch.Tensor, actions: torch.Tensor, *, batch_statistics: bool = False) -> torch.Tensor:
+            values = q_values(obs, actions, batch_statistics=batch_statistics)
+            if not batch_statistics:
+                return values
+            now, later = obs.chunk(2)
+            return torch.cat([values[:, : len(now)], function(later).expand(2, -1)], 1)
+
+        learner.model.q_values = half_assumed
+
+
+class EnsembleReader(SoftReader):
+    """REDQ and DroQ: the same, whatever is dropped."""
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        critics = len(learner.model.critics)
+        learner.target.module.q_values = lambda obs, actions, masks=None: function(obs).expand(critics, -1)
+
+
+class EmbeddedReader(DeterministicReader):
+    """TD7: targets are clipped to a range, which is made wide enough for what is assumed."""
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        learner.value_range.lower.fill_(-1e6)
+        learner.value_range.upper.fill_(1e6)
+        learner.target.module.values_at = lambda features, zs, actions: function(features).expand(2, -1)
+
+
 class ParabolaReader(Reader):
     """NAF: the value of a state is an output of its own."""
 
@@ -412,6 +460,42 @@ SUBJECTS: dict[str, Subject] = {
         steps=750,
         model={"activation": "relu"},
     ),
+    "tqc": Subject(
+        SoftQuantileReader(),
+        _replay(actor_learning_rate=2e-3, critic_learning_rate=1e-2, tau=0.1, temperature=1e-3)
+        | {"num_quantiles": 5, "dropped_quantiles": 1},
+        steps=750,
+        model={"activation": "relu"},
+    ),
+    "td7": Subject(
+        EmbeddedReader(),
+        _replay(actor_learning_rate=6e-3, critic_learning_rate={"start": 1e-2, "end": 0.0}, copy_every=10)
+        | {"evaluated_policy": "last", "embedding_size": 8},
+        steps=1200,
+        model={"activation": "relu"},
+    ),
+    "crossq": Subject(
+        JointReader(),
+        # What is learned has to come to rest for the running statistics to fit it.
+        _replay(actor_learning_rate=2e-3, critic_learning_rate={"start": 1e-2, "end": 0.0}, temperature=1e-3)
+        | {"policy_delay": 1},
+        steps=1500,
+        model={"activation": "relu"},
+    ),
+    "redq": Subject(
+        EnsembleReader(),
+        _replay(actor_learning_rate=2e-3, critic_learning_rate=1e-2, tau=0.1, temperature=1e-3)
+        | {"num_critics": 3, "policy_delay": 1, "gradient_steps": 1},
+        steps=750,
+        model={"activation": "relu"},
+    ),
+    "droq": Subject(
+        EnsembleReader(),
+        _replay(actor_learning_rate=2e-3, critic_learning_rate=1e-2, tau=0.1, temperature=1e-3)
+        | {"policy_delay": 1, "gradient_steps": 1},
+        steps=750,
+        model={"activation": "relu"},
+    ),
     "naf": Subject(ParabolaReader(), _replay(learning_rate=1e-2, tau=0.1), steps=750),
     "mpo": Subject(
         SampledReader(),
@@ -441,6 +525,10 @@ READERS: dict[type, type[Reader]] = {
     MLPDeterministicActorCritic: DeterministicReader,
     MLPD4PGModel: CategoricalActorReader,
     MLPSquashedGaussianActorCritic: SoftReader,
+    MLPTQCModel: SoftQuantileReader,
+    MLPTD7Model: EmbeddedReader,
+    MLPCrossQModel: JointReader,
+    MLPREDQModel: EnsembleReader,
     MLPNAFModel: ParabolaReader,
     MLPMPOModel: SampledReader,
 }

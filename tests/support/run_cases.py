@@ -355,6 +355,35 @@ CASES: dict[str, Case] = {
     "a2c, novelty, native next-step envs": Case(
         "a2c", num_envs=2, model=NORMALIZED, settings={"num_steps": 10, "novelty_coef": 1.0}, options=NATIVE
     ),
+    "tqc, priorities and three steps": Case(
+        "tqc",
+        "Pendulum-v1",
+        steps=100,
+        model=NORMALIZED,
+        settings={**REPLAY, **PRIORITIES, "num_critics": 3, "num_quantiles": 4, "dropped_quantiles": 1},
+    ),
+    "td7, trials of two envs, a buffer that overflows": Case(
+        "td7",
+        "Pendulum-v1",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={**REPLAY, "buffer_size": 60, "embedding_size": 5, "copy_every": 7, "priority_refresh": 5}
+        | {"trial_episodes": 1, "late_trial_episodes": 2, "late_trials_after": 30, "noise_type": "ou"},
+        options={"env_kwargs": {"max_episode_steps": 9}, "eval_every": 40},
+    ),
+    "crossq, renormalized": Case(
+        "crossq", "Pendulum-v1", steps=100, num_envs=2, model=NORMALIZED, settings={**REPLAY, "renorm_after": 20}
+    ),
+    "redq, several updates per step": Case(
+        "redq",
+        "Pendulum-v1",
+        steps=100,
+        model=NORMALIZED,
+        settings={**REPLAY, **PRIORITIES, "num_critics": 3, "gradient_steps": 2, "policy_delay": 4},
+    ),
+    "droq, several updates per step": Case(
+        "droq", "Pendulum-v1", steps=100, settings={**REPLAY, "dropout": 0.5, "gradient_steps": 2, "policy_delay": 4}
+    ),
     "ppo, atari, whitened": Case(
         "ppo",
         "ALE/Breakout-v5",

@@ -15,20 +15,15 @@ their older policies; the weights of prioritized replay are relative to the larg
 
 from __future__ import annotations
 
-import math
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rl_training.algorithms.common.critics import critic_loss, td_errors
 from rl_training.algorithms.common.metrics import Metrics
-from rl_training.algorithms.common.replay_learner import ActorCriticLearner
+from rl_training.algorithms.common.soft_actor_critic import SoftActorCritic
 from rl_training.algorithms.common.state_exploration import StateNoiseLearner
-from rl_training.algorithms.common.streams import Streams
 from rl_training.config.algorithms.sac import SACConfig
-from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
-from rl_training.envs.spaces import Spaces
 from rl_training.models.mlp_continuous import MLPSquashedGaussianActorCritic
 
 
@@ -51,38 +46,8 @@ def sac_actor_loss(q_values: Tensor, log_probs: Tensor, temperature: Tensor) -> 
     return (temperature * log_probs - q_values.amin(0)).mean()
 
 
-def sac_temperature_loss(log_temperature: Tensor, log_probs: Tensor, target_entropy: float) -> Tensor:
-    """-log(alpha) mean(log pi + H): alpha rises while the policy's entropy is below H."""
-    return -log_temperature * (log_probs.detach() + target_entropy).mean()
-
-
-class Temperature(nn.Module):
-    """The temperature alpha, stored as its logarithm."""
-
-    def __init__(self, initial: float):
-        super().__init__()
-        self.log = nn.Parameter(torch.tensor([math.log(initial)]))
-
-    def value(self) -> Tensor:
-        return self.log.detach().exp()
-
-
-class SAC(StateNoiseLearner[SACConfig], ActorCriticLearner[SACConfig, MLPSquashedGaussianActorCritic]):
+class SAC(StateNoiseLearner[SACConfig], SoftActorCritic[SACConfig, MLPSquashedGaussianActorCritic]):
     """Maximum-entropy actor-critic: the actor earns a bonus for entropy, at a temperature that adapts."""
-
-    def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
-        super().__init__(spaces, config, streams)
-        settings = self.config
-        automatic = settings.temperature == "auto"
-        initial = settings.initial_temperature if automatic else float(settings.temperature)
-        self.temperature = self.build(lambda: Temperature(initial))
-        self.temperature_optimizer = None
-        if automatic:
-            self.temperature_optimizer = self.add_optimizer(
-                self.temperature, settings.temperature_learning_rate, max_grad_norm=None
-            )
-        entropy = settings.target_entropy
-        self.target_entropy = -float(spaces.action_dim) if entropy == "auto" else entropy
 
     def _gradient_step(self, batch: Transitions, next_noise: Tensor, noise: Tensor) -> tuple[Metrics, Tensor]:
         temperature = self.temperature.value()
@@ -96,19 +61,9 @@ class SAC(StateNoiseLearner[SACConfig], ActorCriticLearner[SACConfig, MLPSquashe
 
         actions, log_probs = self.model.sample(batch.obs, noise)
         actor_loss = sac_actor_loss(self.model.q_values(batch.obs, actions), log_probs, temperature)
-        metrics |= self.actor_step(actor_loss)
-        metrics |= {"entropy": -log_probs.detach().mean(), "temperature": temperature.squeeze()}
-        if self.temperature_optimizer is not None:
-            temperature_loss = sac_temperature_loss(self.temperature.log, log_probs, self.target_entropy).sum()
-            self.temperature_optimizer.step(temperature_loss)
-            metrics["temperature_loss"] = temperature_loss.detach()
+        metrics |= self.soft_actor_step(actor_loss, log_probs, temperature)
         self.target.follow(self.config.tau)
         return metrics, td_errors(q_values, target)
-
-    def step_inputs(self, batch: Transitions) -> tuple[Tensor, Tensor]:
-        """Noise for the actions at the next observations, and for those at the observations."""
-        shape = batch.actions.shape
-        return self.normal_noise("policy_noise", shape), self.normal_noise("policy_noise", shape)
 
     def make_model(self) -> MLPSquashedGaussianActorCritic:
         return MLPSquashedGaussianActorCritic(self.spaces, self.model_config, state_noise=self.initial_noise)

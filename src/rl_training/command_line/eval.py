@@ -11,6 +11,7 @@ from rl_training.command_line.common.options import (
     Json,
     MaxSteps,
     OutputDir,
+    Policy,
     Stochastic,
     Target,
     Trust,
@@ -27,6 +28,7 @@ def evaluate(
     checkpoint: Checkpoint = None,
     stochastic: Stochastic = False,
     max_steps: MaxSteps = None,
+    policy: Policy = None,
     trust: Trust = None,
     output_dir: OutputDir = RUNS,
     as_json: Json = False,
@@ -39,7 +41,13 @@ def evaluate(
 
     with output.stdout_reserved(as_json):
         result = workflows.evaluate_checkpoint(
-            path, episodes=episodes, seed=seed, deterministic=not stochastic, max_steps=max_steps, trust=trust or ()
+            path,
+            episodes=episodes,
+            seed=seed,
+            deterministic=not stochastic,
+            max_steps=max_steps,
+            policy=policy,
+            trust=trust or (),
         )
     if as_json:
         output.print_json(result.summary() | {"checkpoint": str(path), "skipped": skipped})

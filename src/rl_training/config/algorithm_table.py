@@ -49,7 +49,8 @@ class Algorithm:
     """One row of the table.
 
     `config` and `learner` are addresses, `module:attribute`, or classes. Without them the algorithm `x` has its config,
-    `XConfig`, in `rl_training/config/algorithms/x.py`, and its learner, `X`, in `rl_training/algorithms/x.py`.
+    `XConfig`, in `rl_training/config/algorithms/x.py`, and its learner, `X`, in `rl_training/algorithms/x.py`. If it
+    shares these files with another algorithm, `file` is their name.
     """
 
     name: str
@@ -59,15 +60,17 @@ class Algorithm:
     actions: tuple[ActionKind, ...]
     class_name: str = ""
     room: str = "algorithms"
+    file: str = ""
     config: str | type[Any] = ""
     learner: str | type[Any] = ""
     modes: tuple[Mode, ...] = LOCKSTEP
 
     def __post_init__(self) -> None:
+        file, class_name = self.file or self.name, self.class_name or self.name.upper()
         derived = {
-            "class_name": self.name.upper(),
-            "config": f"rl_training.config.algorithms.{self.name}:{self.class_name or self.name.upper()}Config",
-            "learner": f"rl_training.{self.room}.{self.name}:{self.class_name or self.name.upper()}",
+            "class_name": class_name,
+            "config": f"rl_training.config.algorithms.{file}:{class_name}Config",
+            "learner": f"rl_training.{self.room}.{file}:{class_name}",
         }
         for field, value in derived.items():
             if not getattr(self, field):
@@ -110,6 +113,14 @@ _ROWS = (
     Algorithm("sac", "Soft actor-critic", "arXiv:1801.01290", "replay", CONTINUOUS),
     Algorithm("naf", "Normalized advantage functions", "arXiv:1603.00748", "replay", CONTINUOUS),
     Algorithm("mpo", "Maximum a posteriori policy optimization", "arXiv:1806.06920", "replay", CONTINUOUS),
+    Algorithm("tqc", "Truncated quantile critics", "arXiv:2005.04269", "replay", CONTINUOUS),
+    Algorithm("td7", "TD3 with learned embeddings, LAP replay and a kept best policy", "arXiv:2306.02451", "replay",
+              CONTINUOUS),
+    Algorithm("crossq", "SAC with batch norm and without target networks", "arXiv:1902.05605", "replay", CONTINUOUS,
+              class_name="CrossQ"),
+    Algorithm("redq", "Randomized ensembled double Q-learning", "arXiv:2101.05982", "replay", CONTINUOUS),
+    Algorithm("droq", "REDQ with dropout", "arXiv:2110.02034", "replay", CONTINUOUS, class_name="DroQ",
+              file="redq"),
 )
 # fmt: on
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from rl_training.models.mlp_actor_critic import MLPActorCritic
     from rl_training.models.mlp_c51 import MLPC51Network
     from rl_training.models.mlp_continuous import MLPDeterministicActorCritic, MLPSquashedGaussianActorCritic
+    from rl_training.models.mlp_crossq import MLPCrossQModel
     from rl_training.models.mlp_d4pg import MLPD4PGModel
     from rl_training.models.mlp_iqn import MLPIQNNetwork
     from rl_training.models.mlp_mpo import MLPMPOModel
@@ -17,12 +18,16 @@ if TYPE_CHECKING:
     from rl_training.models.mlp_q import MLPQNetwork
     from rl_training.models.mlp_quantiles import MLPQuantileNetwork
     from rl_training.models.mlp_rainbow import MLPRainbowNetwork
+    from rl_training.models.mlp_redq import MLPREDQModel
+    from rl_training.models.mlp_td7 import MLPTD7Model
+    from rl_training.models.mlp_tqc import MLPTQCModel
     from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
 
 _HOMES = {
     "LSTMActorCritic": "recurrent.lstm_actor_critic",
     "MLPActorCritic": "mlp_actor_critic",
     "MLPC51Network": "mlp_c51",
+    "MLPCrossQModel": "mlp_crossq",
     "MLPD4PGModel": "mlp_d4pg",
     "MLPDeterministicActorCritic": "mlp_continuous",
     "MLPIQNNetwork": "mlp_iqn",
@@ -31,14 +36,18 @@ _HOMES = {
     "MLPPPGModel": "mlp_ppg",
     "MLPQNetwork": "mlp_q",
     "MLPQuantileNetwork": "mlp_quantiles",
+    "MLPREDQModel": "mlp_redq",
     "MLPRainbowNetwork": "mlp_rainbow",
     "MLPSquashedGaussianActorCritic": "mlp_continuous",
+    "MLPTD7Model": "mlp_td7",
+    "MLPTQCModel": "mlp_tqc",
 }
 
 __all__ = [
     "LSTMActorCritic",
     "MLPActorCritic",
     "MLPC51Network",
+    "MLPCrossQModel",
     "MLPD4PGModel",
     "MLPDeterministicActorCritic",
     "MLPIQNNetwork",
@@ -47,8 +56,11 @@ __all__ = [
     "MLPPPGModel",
     "MLPQNetwork",
     "MLPQuantileNetwork",
+    "MLPREDQModel",
     "MLPRainbowNetwork",
     "MLPSquashedGaussianActorCritic",
+    "MLPTD7Model",
+    "MLPTQCModel",
 ]
 
 

@@ -65,18 +65,25 @@ class BatchNorm(nn.Module):
     A mode that is a state of the module, as in `nn.BatchNorm1d`, would be a second truth beside the algorithm. As
     there, rows are normalized by their biased variance, and the running variance is unbiased. The default momentum and
     epsilon are those of CrossQ (arXiv:1902.05605).
+
+    With `renorm_after`, passes after so many are those of batch renormalization (arXiv:1702.03275): the values are what
+    the running statistics say, within limits, and the gradients are still those of batch norm.
     """
 
     running_mean: Tensor
     running_variance: Tensor
+    passes: Tensor
+    MOST_SCALE, MOST_SHIFT = 3.0, 5.0  # the limits of the paper
 
-    def __init__(self, size: int, *, momentum: float = 0.01, epsilon: float = 1e-3):
+    def __init__(self, size: int, *, momentum: float = 0.01, epsilon: float = 1e-3, renorm_after: int | None = None):
         super().__init__()
-        self.momentum, self.epsilon = momentum, epsilon
+        self.momentum, self.epsilon, self.renorm_after = momentum, epsilon, renorm_after
         self.weight = nn.Parameter(torch.ones(size))
         self.bias = nn.Parameter(torch.zeros(size))
         self.register_buffer("running_mean", torch.zeros(size))
         self.register_buffer("running_variance", torch.ones(size))
+        if renorm_after is not None:
+            self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: Tensor, *, batch_statistics: bool) -> Tensor:
         if not batch_statistics:
@@ -91,10 +98,28 @@ class BatchNorm(nn.Module):
             )
         dimensions = tuple(range(x.ndim - 1))
         variance, mean = torch.var_mean(x, dimensions, correction=0)
-        with torch.no_grad():
-            self.running_mean.lerp_(mean, self.momentum)
-            self.running_variance.lerp_(variance * (rows / (rows - 1)), self.momentum)
-        return (x - mean) * (self.weight * (variance + self.epsilon).rsqrt()) + self.bias
+        inverse = (variance + self.epsilon).rsqrt()
+        if self.renorm_after is None:
+            self._learn(mean, variance, rows)
+            return (x - mean) * (self.weight * inverse) + self.bias
+        scale, shift = self._renormalization(mean.detach(), inverse.detach())
+        self._learn(mean, variance, rows)
+        return ((x - mean) * (inverse * scale) + shift) * self.weight + self.bias
+
+    @torch.no_grad()
+    def _learn(self, mean: Tensor, variance: Tensor, rows: int) -> None:
+        self.running_mean.lerp_(mean, self.momentum)
+        self.running_variance.lerp_(variance * (rows / (rows - 1)), self.momentum)
+
+    @torch.no_grad()
+    def _renormalization(self, mean: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
+        """r and d of the paper: scale and shift from the statistics of the batch to the running ones."""
+        running_inverse = (self.running_variance + self.epsilon).rsqrt()
+        scale = (running_inverse / inverse).clamp(1 / self.MOST_SCALE, self.MOST_SCALE)
+        shift = ((mean - self.running_mean) * running_inverse).clamp(-self.MOST_SHIFT, self.MOST_SHIFT)
+        begun = self.passes >= self.renorm_after
+        self.passes.add_(1)
+        return torch.where(begun, scale, torch.ones_like(scale)), torch.where(begun, shift, torch.zeros_like(shift))
 
 
 class Dropout(nn.Module):

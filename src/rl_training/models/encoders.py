@@ -72,7 +72,14 @@ def build_encoder(spaces: Spaces, config: ModelConfig) -> Encoder:
 def check_same_encoder(saved: Iterable[str], own: Iterable[str]) -> None:
     """Refuse the parameters, given by name, of a model with another encoder. Torch would list them one by one."""
     saved_encoder, own_encoder = (
-        next((kind for kind, prefix in _PREFIXES.items() if any(name.startswith(prefix) for name in names)), "mlp")
+        next(
+            (
+                kind
+                for kind, prefix in _PREFIXES.items()
+                if any(name.removeprefix("embedding.").startswith(prefix) for name in names)
+            ),
+            "mlp",
+        )
         for names in (list(saved), list(own))
     )
     if saved_encoder != own_encoder:

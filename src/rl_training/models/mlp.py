@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from rl_training.config.train_config import ModelConfig
-from rl_training.models.blocks import ACTIVATIONS, SimbaBlock, run
+from rl_training.models.blocks import ACTIVATIONS, BatchNorm, Dropout, SimbaBlock, run
 from rl_training.models.encoders import Encoder, VectorEncoder
 from rl_training.models.initialization import initialize_layer
 from rl_training.models.normalizer import ObservationNormalizer
@@ -19,22 +20,48 @@ from rl_training.models.precision import HiddenLinear
 
 
 def mlp(
-    input_size: int, output_size: int, config: ModelConfig, *, output_gain: float = 1.0, tanh_output: bool = False
+    input_size: int,
+    output_size: int,
+    config: ModelConfig,
+    *,
+    output_gain: float = 1.0,
+    tanh_output: bool = False,
+    dropout: float = 0.0,
 ) -> nn.Sequential:
-    """Hidden layers of `config.hidden_sizes` and a linear output layer with the initial gain `output_gain`."""
-    layers = _simba_layers(input_size, config) if config.blocks == "simba" else _plain_layers(input_size, config)
+    """Hidden layers of `config.hidden_sizes` and a linear output layer with the initial gain `output_gain`.
+
+    With `dropout`, every hidden layer has it, before the layer norm.
+    """
+    if config.blocks == "simba":
+        layers = _simba_layers(input_size, config)
+    else:
+        layers = _plain_layers(input_size, config, dropout)
     output = nn.Linear((input_size, *config.hidden_sizes)[-1], output_size)
     initialize_layer(output, config.initialization, output_gain)
     return nn.Sequential(*layers, output, *([nn.Tanh()] if tanh_output else []))
 
 
-def _plain_layers(input_size: int, config: ModelConfig) -> list[nn.Module]:
+def batch_norm_mlp(input_size: int, output_size: int, config: ModelConfig, *, renorm_after: int) -> nn.Sequential:
+    """As `mlp`, with batch norm before every linear layer, the first and the last too (CrossQ, arXiv:1902.05605)."""
+    layers: list[nn.Module] = []
+    sizes = (input_size, *config.hidden_sizes, output_size)
+    for number, (fan_in, fan_out) in enumerate(pairwise(sizes), 1):
+        is_output = number == len(sizes) - 1
+        linear = nn.Linear(fan_in, fan_out)
+        initialize_layer(linear, config.initialization, 1.0 if is_output else math.sqrt(2))
+        activation = [] if is_output else [ACTIVATIONS[config.activation]()]
+        layers += [BatchNorm(fan_in, renorm_after=renorm_after), linear, *activation]
+    return nn.Sequential(*layers)
+
+
+def _plain_layers(input_size: int, config: ModelConfig, dropout: float) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for fan_in, fan_out in pairwise((input_size, *config.hidden_sizes)):
         linear = HiddenLinear(fan_in, fan_out) if layers else nn.Linear(fan_in, fan_out)
         initialize_layer(linear, config.initialization)
+        drop = [Dropout(dropout)] if dropout else []
         norm = [nn.LayerNorm(fan_out)] if config.layer_norm else []
-        layers += [linear, *norm, ACTIVATIONS[config.activation]()]
+        layers += [linear, *drop, *norm, ACTIVATIONS[config.activation]()]
     return layers
 
 

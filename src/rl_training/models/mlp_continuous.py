@@ -24,17 +24,35 @@ class ContinuousActorCritic(NormalizingModel):
     actor would pull the features towards what it already does.
     """
 
-    def __init__(self, spaces: Spaces, config: ModelConfig, *, num_critics: int, actor_outputs: int, tanh_actor: bool):
+    def __init__(
+        self,
+        spaces: Spaces,
+        config: ModelConfig,
+        *,
+        num_critics: int,
+        actor_outputs: int,
+        tanh_actor: bool,
+        critic_outputs: int = 1,
+    ):
         super().__init__()
         self.encoder = build_encoder(spaces, config)
         size = self.encoder.output_size
         self.action_dim = spaces.action_dim
         self.normalizer = make_normalizer(spaces, config)
-        self.policy_network = mlp(size, actor_outputs, config, tanh_output=tanh_actor)
+        self.policy_network = self.make_actor(size, actor_outputs, config, tanh_actor)
         self.critics = nn.ModuleList(
-            [mlp(size + spaces.action_dim, 1, config.for_critic()) for _ in range(num_critics)]
+            [
+                self.make_critic(size + spaces.action_dim, critic_outputs, config.for_critic())
+                for _ in range(num_critics)
+            ]
         )
         self._acting: ActingForward | None = None
+
+    def make_actor(self, inputs: int, outputs: int, config: ModelConfig, tanh: bool) -> nn.Sequential:
+        return mlp(inputs, outputs, config, tanh_output=tanh)
+
+    def make_critic(self, inputs: int, outputs: int, config: ModelConfig) -> nn.Sequential:
+        return mlp(inputs, outputs, config)
 
     def _input(self, obs: Tensor) -> Tensor:
         """Features [B, input_size]: the observations, normalized and encoded."""
@@ -83,16 +101,33 @@ class MLPSquashedGaussianActorCritic(ContinuousActorCritic):
     With `state_noise`, the initial log-std of a noise matrix, that deviation is the one of gSDE.
     """
 
-    def __init__(self, spaces: Spaces, config: ModelConfig, *, num_critics: int = 2, state_noise: float | None = None):
-        outputs = spaces.action_dim if state_noise is not None else 2 * spaces.action_dim
-        super().__init__(spaces, config, num_critics=num_critics, actor_outputs=outputs, tanh_actor=False)
+    def __init__(
+        self,
+        spaces: Spaces,
+        config: ModelConfig,
+        *,
+        num_critics: int = 2,
+        critic_outputs: int = 1,
+        state_noise: float | None = None,
+    ):
+        super().__init__(
+            spaces,
+            config,
+            num_critics=num_critics,
+            actor_outputs=spaces.action_dim if state_noise is not None else 2 * spaces.action_dim,
+            tanh_actor=False,
+            critic_outputs=critic_outputs,
+        )
         if state_noise is not None:
             self.policy_network = with_state_noise(self.policy_network, state_noise, learn_features=True)
         self._latent: ActingForward | None = None
 
     def actor(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-std of the Gaussian before tanh, each [B, A]."""
-        mean, log_std = self.policy_outputs(obs).split(self.action_dim, -1)
+        return self._mean_and_log_std(self.policy_outputs(obs))
+
+    def _mean_and_log_std(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_std = outputs.split(self.action_dim, -1)
         return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
     def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -151,6 +151,14 @@ class Agent:
             warn(problem)
         return result
 
+    def choose_policy(self, policy: str) -> None:
+        """Play one of the policies that the algorithm distinguishes; ConfigError if it has no such policy."""
+        known = self.learner.policies
+        if policy not in known:
+            offered = f"expected one of {', '.join(known)}" if known else "which has one policy, leave it out"
+            raise ConfigError(f"policy: {policy!r} is not a policy of {self.config.algo}, {offered}")
+        self.learner.evaluated_policy = policy
+
     def env_maker(
         self, env: str | EnvMaker | None = None, *, render_mode: str | None = None
     ) -> Callable[[], gym.Env[Any, Any]]:

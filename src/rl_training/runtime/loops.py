@@ -270,6 +270,8 @@ class ReplayLoop(Loop):
         )
         self.clock.env_steps += int(np.count_nonzero(step.valid))
         results = [self._update() for _ in range(self._updates_due())]
+        if step.episodes:
+            self.learner.episodes(step.episodes)
         return Progress(self.env_steps, self.learner.updates, results, step.episodes)
 
     def _update(self) -> UpdateResult:

@@ -244,16 +244,20 @@ def evaluate_checkpoint(
     output_dir: str | Path = "runs",
     encoder: type[Any] | None = None,
     trust: str | Sequence[str] = (),
+    policy: str | None = None,
 ) -> EvalResult:
     """Evaluate the agent of a checkpoint or run; episode i is reset with `seed` + i and cut after `max_steps` steps.
 
-    Without `max_steps`, the run's setting `eval_max_steps` applies. `encoder` and `trust` are those of `resume`.
+    Without `max_steps`, the run's setting `eval_max_steps` applies. `encoder` and `trust` are those of `resume`. An
+    agent with several policies (TD7: kept and last) plays `policy`, or the one that its settings say.
 
     >>> from rl_training import PPO
     >>> len(evaluate_checkpoint(PPO("CartPole-v1", seed=0).save("my-agent"), episodes=5).returns)
     5
     """
     agent = agent_of(target, output_dir, encoder=encoder, trust=trust)
+    if policy is not None:
+        agent.choose_policy(policy)
     return agent.evaluate(episodes=episodes, seed=seed, deterministic=deterministic, max_steps=max_steps, env=env)
 
 

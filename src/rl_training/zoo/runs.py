@@ -240,6 +240,7 @@ def _train_and_score(job: Job, watch: Callable[[int], bool]) -> None:
     job.failure_file.unlink(missing_ok=True)  # left by another benchmark that found the run in use
     if seconds is None:
         return
+    from rl_training.experiment.registry import get_learner
     from rl_training.runtime.workflows import evaluate_checkpoint
 
     checkpoint = _newest(job, exact=False)
@@ -252,12 +253,22 @@ def _train_and_score(job: Job, watch: Callable[[int], bool]) -> None:
             "the full run; move the run away to train it again"
         )
     evaluation = evaluate_checkpoint(checkpoint, episodes=SCORE_EPISODES, seed=FIRST_EVAL_SEED)
-    score = evaluation.summary() | {
-        "env_steps": env_steps,
-        "wall_seconds": seconds,
-        "checkpoint": _identity(checkpoint),
-        "settings": settings(job.entry.preset),
+    policies = {
+        policy: evaluate_checkpoint(
+            checkpoint, episodes=SCORE_EPISODES, seed=FIRST_EVAL_SEED, policy=policy
+        ).mean_return
+        for policy in get_learner(job.entry.algorithm).policies
     }
+    score = (
+        evaluation.summary()
+        | ({"policies": policies} if policies else {})
+        | {
+            "env_steps": env_steps,
+            "wall_seconds": seconds,
+            "checkpoint": _identity(checkpoint),
+            "settings": settings(job.entry.preset),
+        }
+    )
     atomic_write_text(run_dir / SCORE, json.dumps(score, indent=1) + "\n")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, cast, get_args
+from typing import Any, ClassVar, Generic, Protocol, cast, get_args
 
 import numpy as np
 import torch
@@ -59,6 +59,15 @@ class UpdateResult(Mapping[str, Tensor]):
         return len(self.metrics)
 
 
+class FinishedEpisode(Protocol):
+    """What a learner is told about a training episode: its raw return, and its steps."""
+
+    @property
+    def total_reward(self) -> float: ...
+    @property
+    def length(self) -> int: ...
+
+
 class Learner(ABC, Generic[Config]):
     """Base of every algorithm: `class PPO(Learner[PPOConfig])`. It never steps an env, logs, or touches a file.
 
@@ -71,6 +80,8 @@ class Learner(ABC, Generic[Config]):
     config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
     config: Config
     model: Any
+    policies: ClassVar[tuple[str, ...]] = ()  # names, if evaluation can choose: `evaluated_policy` is one of them
+    evaluated_policy: str = ""
     probe_every: ClassVar[int] = 100  # updates between two looks at the hidden units, which cost a forward pass
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -146,6 +157,9 @@ class Learner(ABC, Generic[Config]):
     def observe_moments(self, moments: Moments) -> None:
         """`observe` of observations that are elsewhere."""
         self.model.normalizer.merge(moments)
+
+    def episodes(self, finished: Sequence[FinishedEpisode]) -> None:
+        """Hear of the training episodes that ended in this step. Only the replay loop tells, after its updates."""
 
     def shape_rewards(self, rewards: np.ndarray) -> np.ndarray:
         """Scale, then clip. The return that is logged stays raw."""

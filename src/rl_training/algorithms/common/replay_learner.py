@@ -2,8 +2,9 @@
 
 ReplayLearner           one gradient step on one batch            NAF
   QLearner              epsilon-greedy over discrete actions      DQN, Ape-X DQN, C51, QR-DQN, IQN, Rainbow
-  ActorCriticLearner    an actor, critics, and their targets      SAC, MPO
-    NoisyActorCritic    ... whose actor is deterministic          DDPG, TD3, D4PG, Ape-X D4PG
+  ActorCriticLearner    an actor, critics, and their targets      MPO
+    NoisyActorCritic    ... whose actor is deterministic          DDPG, TD3, D4PG, Ape-X D4PG, TD7
+    SoftActorCritic     ... whose actor has a bonus for entropy   SAC, TQC, CrossQ, REDQ: soft_actor_critic.py
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from rl_training.algorithms.common.optimizer import Optimizer, vectors_of
 from rl_training.algorithms.common.random_shift import RandomShift
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
-from rl_training.config.algorithms.actor_critic import ActorCriticConfig, DeterministicActorConfig
+from rl_training.config.algorithms.actor_critic import ActorCriticConfig, NoisyActorConfig
 from rl_training.config.algorithms.q_learning import QLearningConfig
 from rl_training.config.base import ReplayConfig
 from rl_training.config.train_config import TrainConfig
@@ -35,7 +36,7 @@ from rl_training.envs.spaces import Spaces
 Config = TypeVar("Config", bound=ReplayConfig)
 QConfig = TypeVar("QConfig", bound=QLearningConfig)
 ActorConfig = TypeVar("ActorConfig", bound=ActorCriticConfig)
-NoisyConfig = TypeVar("NoisyConfig", bound=DeterministicActorConfig)
+NoisyConfig = TypeVar("NoisyConfig", bound=NoisyActorConfig)
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -124,21 +125,25 @@ class ActorCriticLearner(ReplayLearner[ActorConfig], Generic[ActorConfig, Model]
     """
 
     model: Model
+    has_target: ClassVar[bool] = True
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
         self.model = self.build(self.make_model)
-        self.target: TargetNetwork[Model] = TargetNetwork(self.model)
+        if self.has_target:
+            self.target: TargetNetwork[Model] = TargetNetwork(self.model)
         pixels = self.config.random_shift
         self.random_shift = RandomShift(spaces, pixels) if pixels else None
-        named = list(self.model.named_parameters())
+        named = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
         actor = [parameter for name, parameter in named if name.startswith("policy_network.")]
         critic = [parameter for name, parameter in named if not name.startswith("policy_network.")]
-        decay = self.config.weight_decay
-        self.actor_optimizer: Optimizer = self.add_optimizer(actor, self.config.actor_learning_rate, weight_decay=decay)
-        self.critic_optimizer: Optimizer = self.add_optimizer(
-            critic, self.config.critic_learning_rate, weight_decay=decay
-        )
+        settings = self.optimizer_settings()
+        self.actor_optimizer: Optimizer = self.add_optimizer(actor, self.config.actor_learning_rate, **settings)
+        self.critic_optimizer: Optimizer = self.add_optimizer(critic, self.config.critic_learning_rate, **settings)
+
+    def optimizer_settings(self) -> dict[str, Any]:
+        """What both optimizers have in common."""
+        return {"weight_decay": self.config.weight_decay}
 
     def forward(self, obs: Tensor, actions: Tensor) -> None:
         model: Any = self.model

@@ -60,6 +60,12 @@ Trust = Annotated[
     ),
 ]
 Stochastic = Annotated[bool, typer.Option("--stochastic", help="Sample actions instead of acting greedily.")]
+Policy = Annotated[
+    str | None,
+    typer.Option(
+        "--policy", help="Policy to play, if the agent has several: kept or last for td7.", show_default=False
+    ),
+]
 Checkpoint = Annotated[
     Which | None,
     typer.Option("--checkpoint", help="Which checkpoint to use: the newest (default) or the best.", show_default=False),

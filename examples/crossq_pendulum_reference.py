@@ -1,0 +1,6 @@
+"""CrossQ on Pendulum-v1: train the packaged preset and evaluate the agent."""
+
+from reference_run import main
+
+if __name__ == "__main__":
+    main("crossq/pendulum", __doc__)
