@@ -279,7 +279,9 @@ class JointReader(SoftReader):
 
 
 class EnsembleReader(SoftReader):
-    """REDQ and DroQ: the same, whatever is dropped."""
+    """REDQ and DroQ: the same, whatever is dropped. Both have one step, which calls `redq_loss`."""
+
+    loss = "redq_loss"
 
     def assume_values(self, learner: Any, function: ValueFunction) -> None:
         critics = len(learner.model.critics)
@@ -292,6 +294,7 @@ class EmbeddedReader(DeterministicReader):
     def assume_values(self, learner: Any, function: ValueFunction) -> None:
         learner.value_range.lower.fill_(-1e6)
         learner.value_range.upper.fill_(1e6)
+        learner.value_range.renew = lambda: None
         learner.target.module.values_at = lambda features, zs, actions: function(features).expand(2, -1)
 
 

@@ -367,12 +367,18 @@ CASES: dict[str, Case] = {
         "Pendulum-v1",
         num_envs=2,
         model=NORMALIZED,
-        settings={**REPLAY, "buffer_size": 60, "embedding_size": 5, "copy_every": 7, "priority_refresh": 5}
+        settings={**REPLAY, "prioritized": True, "buffer_size": 60, "embedding_size": 5, "copy_every": 7}
+        | {"priority_refresh": 5}
         | {"trial_episodes": 1, "late_trial_episodes": 2, "late_trials_after": 30, "noise_type": "ou"},
         options={"env_kwargs": {"max_episode_steps": 9}, "eval_every": 40},
     ),
-    "crossq, renormalized": Case(
-        "crossq", "Pendulum-v1", steps=100, num_envs=2, model=NORMALIZED, settings={**REPLAY, "renorm_after": 20}
+    "crossq, renormalized, priorities": Case(
+        "crossq",
+        "Pendulum-v1",
+        steps=100,
+        num_envs=2,
+        model=NORMALIZED,
+        settings={**REPLAY, **PRIORITIES, "renorm_after": 20},
     ),
     "redq, several updates per step": Case(
         "redq",
@@ -382,7 +388,11 @@ CASES: dict[str, Case] = {
         settings={**REPLAY, **PRIORITIES, "num_critics": 3, "gradient_steps": 2, "policy_delay": 4},
     ),
     "droq, several updates per step": Case(
-        "droq", "Pendulum-v1", steps=100, settings={**REPLAY, "dropout": 0.5, "gradient_steps": 2, "policy_delay": 4}
+        "droq",
+        "Pendulum-v1",
+        steps=100,
+        model=NORMALIZED,
+        settings={**REPLAY, **PRIORITIES, "dropout": 0.5, "gradient_steps": 2, "policy_delay": 4},
     ),
     "ppo, atari, whitened": Case(
         "ppo",
