@@ -458,6 +458,11 @@ def masked_categorical() -> Iterable[Case]:
         yield case(source, inputs, outputs)
 
 
+def along_trajectories(name: str) -> Callable[[], list[Case]]:
+    """The cases of a function of trajectory_oracle.py."""
+    return lambda: [case(*recorded) for recorded in getattr(import_module("trajectory_oracle"), name)()]
+
+
 def state_noise() -> Iterable[Case]:
     import state_noise_oracle
 
@@ -503,6 +508,8 @@ ORACLES: dict[str, Callable[[], Iterable[Case]]] = {
     "batch_renorm": continuous("batch_renorm"),
     "interquartile_mean": interquartile_mean,
     "masked_categorical": masked_categorical,
+    "transformed_n_step": along_trajectories("transformed_n_step"),
+    "retrace": along_trajectories("retrace"),
     "state_noise": state_noise,
     "novelty": novelty,
 }

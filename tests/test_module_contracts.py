@@ -89,7 +89,7 @@ def test_learner_is_serialised_whole(algorithm: str, tmp_path: Path) -> None:
     state = learner.state_dict()
     parts = {type(part) for name, part in vars(learner).items() if name in state["parts"]}
     expected = {type(part) for part in vars(learner).values() if isinstance(part, (Optimizer, TargetNetwork))}
-    assert Optimizer in parts and expected <= parts and Streams in parts
+    assert any(issubclass(part, Optimizer) for part in parts) and expected <= parts and Streams in parts
     assert state["updates"] == 3
 
     # Through the form it has on the disk, into a learner that has done other things since.

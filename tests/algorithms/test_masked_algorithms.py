@@ -19,17 +19,18 @@ from rl_training.config.algorithm_table import ALGORITHMS, get_config_class
 from rl_training.data.transitions import Transitions
 from rl_training.errors import ConfigError, EnvError
 from rl_training.runtime.workflows import resume, train
-from run_cases import MEMORY, NORMALIZED, PRIORITIES, REPLAY, ROLLOUT, Case, assert_same_run, stop_at
+from run_cases import MEMORY, NORMALIZED, PRIORITIES, REPLAY, ROLLOUT, WINDOWS, Case, assert_same_run, stop_at
 
 DISCRETE = [name for name, row in ALGORITHMS.items() if "discrete" in row.actions]
 SEVERAL = [name for name, row in ALGORITHMS.items() if "multi_discrete" in row.actions]
-VALUES = [name for name in DISCRETE if ALGORITHMS[name].loop == "replay"]
+# r2d2 learns from windows, not from single transitions: tests/test_r2d2_update.py has its masks.
+VALUES = [name for name in DISCRETE if ALGORITHMS[name].loop == "replay" and name != "r2d2"]
 
 
 def settings_of(algo: str) -> dict[str, Any]:
     offered: dict[str, Any] = {**ROLLOUT, **MEMORY}
     if ALGORITHMS[algo].loop == "replay":
-        offered = {**REPLAY, **PRIORITIES, "warm_up_repeat": 3}
+        offered = {**REPLAY, **PRIORITIES, "warm_up_repeat": 3, **WINDOWS}
     return {name: value for name, value in offered.items() if name in get_config_class(algo).model_fields}
 
 

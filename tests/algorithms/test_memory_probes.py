@@ -45,3 +45,25 @@ def test_the_value_behind_a_time_limit_is_that_of_what_is_remembered(mode: Autor
         episode = [[cue], [0.0], [0.0], [0.0]]
         values = values_of("recurrent_ppo", learner, episode, episode=True)
         np.testing.assert_allclose(values, np.full(4, cue / (1 - GAMMA)), atol=0.4)
+
+
+Q_SETTINGS = {"gamma": 0.95, "learning_rate": 5e-3, "tau": 0.05, "exploration": 0.3, "learning_starts": 200}
+Q_SETTINGS |= {"n_step": 3, "train_frequency": 4, "batch_size": 32, "buffer_size": 6000, "max_grad_norm": 10.0}
+WINDOWS = {"sequence_length": 14, "burn_in": 2, "double": True, "prioritized": True}
+
+
+@pytest.mark.parametrize(("algo", "low", "high"), [("r2d2", 0.95, 1.0), ("dqn", 0.3, 0.7)])
+def test_q_learning_remembers_a_cue_only_with_memory(algo: str, low: float, high: float) -> None:
+    settings = {**Q_SETTINGS, **(WINDOWS if algo == "r2d2" else {})}
+    learner = train_on_probe(algo, CueMemoryProbe, steps=2500, settings=settings)
+    result = evaluate(bare_agent(learner, learner.spaces), CueMemoryProbe, episodes=100)
+    assert result is not None and low <= result.mean_return <= high
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("algo", "low", "high"), [("r2d2", 0.95, 1.0), ("dqn", 0.0, 0.65)])
+def test_a_cue_ten_steps_ago_is_remembered_by_r2d2(algo: str, low: float, high: float) -> None:
+    settings = {**Q_SETTINGS, "n_step": 5, **(WINDOWS if algo == "r2d2" else {})}
+    learner = train_on_probe(algo, CueMemoryProbe, steps=50_000, delay=10, settings=settings)
+    result = evaluate(bare_agent(learner, learner.spaces), lambda: CueMemoryProbe(10), episodes=100)
+    assert result is not None and low <= result.mean_return <= high

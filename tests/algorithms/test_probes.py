@@ -161,4 +161,4 @@ def test_three_step_returns_reach_down_a_chain(algo: str) -> None:
         continuous=action_kinds(algo)[-1],
         settings={"n_step": 3},
     )
-    assert_values(algo, learner, [[0.0], [1.0], [2.0], [3.0]], [GAMMA**3, GAMMA**2, GAMMA, 1.0])
+    assert_values(algo, learner, [[0.0], [1.0], [2.0], [3.0]], [GAMMA**3, GAMMA**2, GAMMA, 1.0], episode=True)

@@ -12,7 +12,8 @@ from replay_helpers import BOX, DISCRETE, assert_same_parameters, make_batch, ma
 from rl_training.config.base import ReplayConfig
 from rl_training.experiment.registry import ALGORITHMS, get_config_class, get_spec
 
-REPLAY = [name for name in ALGORITHMS if issubclass(get_config_class(name), ReplayConfig)]
+# r2d2 learns from windows: tests/test_r2d2_update.py has its normalizer.
+REPLAY = [name for name in ALGORITHMS if issubclass(get_config_class(name), ReplayConfig) and name != "r2d2"]
 
 
 @pytest.mark.parametrize("algo", REPLAY)

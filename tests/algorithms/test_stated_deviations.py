@@ -46,6 +46,9 @@ DIFFERENT = {
     "appo": {"normalize_advantages"},
     "trpo": {"entropy_coef", "max_grad_norm"},
     "recurrent_ppo": {"shared_memory"},
+    "r2d2": NETWORKS | {"exploration", "max_grad_norm"},
+    "acktr": {"entropy_coef", "value_coef", "learning_rate", "max_kl", "momentum"},
+    "acer": {"entropy_coef", "value_coef", "max_grad_norm"},
 }
 
 

@@ -78,7 +78,7 @@ def test_every_algorithm_can_be_examined(algorithm: str, clock: Clock) -> None:
     assert plan.parameters and plan.checkpoint_bytes and plan.checkpoint_bytes > 4 * plan.parameters
     assert plan.run_seconds and plan.run_seconds > 0
     assert plan.shares is not None and sum(plan.shares.values()) == pytest.approx(1.0)
-    assert (plan.replay_bytes is not None) is (ALGORITHMS[algorithm].loop == "replay")
+    assert (plan.replay_bytes is not None) is ("replay" in ALGORITHMS[algorithm].loop)
 
 
 def test_a_sound_run_has_neither_warnings_nor_failures(clock: Clock) -> None:

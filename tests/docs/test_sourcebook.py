@@ -125,6 +125,7 @@ def test_algorithm_table_of_the_readme_is_the_registry(project_root: Path) -> No
         class_name, name = (text.rpartition(".")[2] for text in re.findall(r"`([\w.]+)`", name_cell))
         assert name not in listed, name
         listed[name] = class_name
-        assert loop == ("replay" if issubclass(get_config_class(name), ReplayConfig) else "on-policy"), name
+        assert loop == get_algorithm(name).loop, name
+        assert (loop == "replay") == issubclass(get_config_class(name), ReplayConfig), name
         assert paper == get_spec(name).paper, name
     assert listed == {name: get_algorithm(name).class_name for name in ALGORITHMS}

@@ -26,8 +26,9 @@ def test_row_leads_to_a_config_and_a_learner(algo):
     assert spec.learner is registry.get_learner(algo) and spec.learner.__name__ == row.class_name
     assert spec.config is registry.get_config_class(algo) and spec.config.__name__ == f"{row.class_name}Config"
     assert issubclass(spec.config, AlgorithmConfig) and issubclass(spec.config, StrictModel)
-    assert spec.loop.__name__ == {"on-policy": "OnPolicyLoop", "replay": "ReplayLoop"}[row.loop]
-    assert issubclass(spec.config, {"on-policy": RolloutConfig, "replay": ReplayConfig}[row.loop])
+    loops = {"on-policy": "OnPolicyLoop", "replay": "ReplayLoop", "on-policy, replay": "RolloutReplayLoop"}
+    assert spec.loop.__name__ == loops[row.loop]
+    assert issubclass(spec.config, ReplayConfig if row.loop == "replay" else RolloutConfig)
 
 
 @pytest.mark.parametrize("algo", BUILT_IN)

@@ -18,7 +18,8 @@ import gymnasium as gym, torch
 from rl_training.config.train_config import ModelConfig
 from rl_training.data.recurrent_rollout_buffer import Sequences
 from rl_training.envs.spaces import Spaces
-from rl_training.models.recurrent.lstm_actor_critic import MOST_KERNELS, LSTMActorCritic
+from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
+from rl_training.models.recurrent.recurrence import MOST_KERNELS
 
 spaces = Spaces(gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2))
 model = LSTMActorCritic(spaces, ModelConfig(hidden_sizes=(4,)), memory_size=4)

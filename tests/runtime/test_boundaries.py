@@ -25,7 +25,8 @@ Transition = tuple[float, float, float | None, bool, bool]  # obs, reward, next 
 
 def lambda_of(algo: str) -> str:
     """The setting that says how far returns reach before they bootstrap."""
-    return next(name for name in ("gae_lambda", "q_lambda") if name in get_config_class(algo).model_fields)
+    names = ("gae_lambda", "q_lambda", "retrace_lambda")
+    return next(name for name in names if name in get_config_class(algo).model_fields)
 
 
 def canary_loop(algo: str, mode: AutoresetMode, truncate: bool, **settings: Any) -> Loop:
@@ -65,13 +66,15 @@ def transitions_of(rollout: Rollout) -> list[Transition]:
 def learned_from(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Transition], list[Episode]]:
     """Run the loop; every transition that reached the learner or its buffer, and the episodes reported."""
     found: list[Transition] = []
-    if isinstance(loop, ReplayLoop):
+    if loop.buffer is not None:
         episodes = [episode for progress in loop for episode in progress.episodes]
         rows = loop.buffer.export_rows(loop.buffer.oldest_row, loop.buffer.rows_written)
         for row in np.argwhere(rows["valid"]):
             obs, reward, after, terminated, truncated = (
                 rows[name][tuple(row)].item() for name in ("obs", "rewards", "next_obs", "terminated", "truncated")
             )
+            if terminated and not isinstance(loop, ReplayLoop):
+                after = None
             found.append((obs, reward, after, terminated, truncated))
         return found, episodes
     update = loop.learner.update

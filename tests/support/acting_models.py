@@ -16,6 +16,7 @@ from rl_training.envs.spaces import Spaces
 from rl_training.models.blocks import ACTIVATIONS
 from rl_training.models.encoders import VectorEncoder
 from rl_training.models.exploration_head import StateNoiseHead
+from rl_training.models.mlp_acer import MLPACERModel
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_c51 import MLPC51Network
 from rl_training.models.mlp_continuous import MLPDeterministicActorCritic, MLPSquashedGaussianActorCritic
@@ -33,6 +34,7 @@ from rl_training.models.mlp_td7 import MLPTD7Model
 from rl_training.models.mlp_tqc import MLPTQCModel
 from rl_training.models.policy import PolicyModel
 from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
+from rl_training.models.recurrent.recurrent_q import RecurrentQNetwork
 
 OBS = np.random.default_rng(0).normal(2.0, 3.0, (40, 3)).astype(np.float32)
 ROWS = torch.from_numpy(OBS)
@@ -50,6 +52,7 @@ MODELS: dict[str, Build] = {
     "actor_critic_multi_discrete": lambda config: MLPActorCritic(SPACES["multi_discrete"], config),
     "actor_critic_multi_binary": lambda config: MLPActorCritic(SPACES["multi_binary"], config),
     "actor_critic_box": lambda config: MLPActorCritic(BOX, config),
+    "acer": lambda config: MLPACERModel(DISCRETE, config),
     "ppg_multi_discrete": lambda config: MLPPPGModel(SPACES["multi_discrete"], config),
     "ppg_box": lambda config: MLPPPGModel(BOX, config),
     "lstm_discrete": lambda config: LSTMActorCritic(DISCRETE, config, memory_size=5),
@@ -65,6 +68,8 @@ MODELS: dict[str, Build] = {
     "iqn_dueling": lambda config: MLPIQNNetwork(DISCRETE, config, acting_taus=TAUS.clone(), dueling=True),
     "rainbow": lambda config: MLPRainbowNetwork(DISCRETE, config, support=SUPPORT.clone()),
     "rainbow_plain": lambda config: MLPRainbowNetwork(DISCRETE, config, support=SUPPORT.clone(), dueling=False),
+    "recurrent_q": lambda config: RecurrentQNetwork(DISCRETE, config, memory_size=5),
+    "recurrent_q_gru": lambda config: RecurrentQNetwork(DISCRETE, config, cell="gru", memory_layers=2, dueling=False),
     "naf": lambda config: MLPNAFModel(BOX, config),
     "mpo": lambda config: MLPMPOModel(BOX, config),
     "deterministic": lambda config: MLPDeterministicActorCritic(BOX, config, num_critics=2),
@@ -100,6 +105,7 @@ MODELS: dict[str, Build] = {
     "state_noise_squashed_gaussian": lambda config: MLPSquashedGaussianActorCritic(BOX, config, state_noise=-1.0),
     "images_actor_critic": lambda config: MLPActorCritic(PIXELS, config),
     "images_actor_critic_separate": lambda config: MLPActorCritic(PIXELS, config, share_encoder=False),
+    "images_acer": lambda config: MLPACERModel(PIXELS, config),
     "images_state_noise_actor_critic": lambda config: MLPActorCritic(BOX_PIXELS, config, state_noise=-1.0),
     "images_ppg": lambda config: MLPPPGModel(PIXELS, config),
     "images_squashed_gaussian": lambda config: MLPSquashedGaussianActorCritic(BOX_PIXELS, config),
@@ -111,6 +117,7 @@ MODELS: dict[str, Build] = {
     "images_td7": lambda config: MLPTD7Model(BOX_PIXELS, config, embedding_size=6).requires_grad_(True),
     "images_crossq": lambda config: MLPCrossQModel(BOX_PIXELS, config),
     "images_lstm": lambda config: LSTMActorCritic(PIXELS, config, memory_size=5),
+    "images_recurrent_q": lambda config: RecurrentQNetwork(PIXELS, config, memory_size=5),
     "images_q_network_dueling": lambda config: MLPQNetwork(PIXELS, config, dueling=True),
     "images_quantiles_dueling": lambda config: MLPQuantileNetwork(PIXELS, config, num_quantiles=5, dueling=True),
     "images_iqn": lambda config: MLPIQNNetwork(PIXELS, config, acting_taus=TAUS.clone()),
@@ -145,6 +152,8 @@ def outputs_of(model: Any) -> Tensor:
         return model.policy(rows)
     if isinstance(model, (MLPQNetwork, MLPC51Network, MLPQuantileNetwork, MLPIQNNetwork, MLPRainbowNetwork)):
         return model.q_values(rows)
+    if isinstance(model, RecurrentQNetwork):
+        return model.q_values(rows)
     if isinstance(model, DETERMINISTIC):
         return model.actor(rows)
     return torch.cat(model.actor(rows), -1)
@@ -163,6 +172,8 @@ def assert_acts_as_torch_says(model: Any) -> None:
     elif isinstance(model, (MLPC51Network, MLPRainbowNetwork)):
         assert_close(model.q_values_numpy(obs), expected)
         np.testing.assert_array_equal(model.greedy_actions(obs), expected.argmax(1))
+    elif isinstance(model, RecurrentQNetwork):
+        _assert_recurrent_q(model, obs, expected)
     elif isinstance(model, (MLPQNetwork, MLPQuantileNetwork, MLPIQNNetwork)):
         found = model.advantage_numpy(obs)
         if model.state_value is None:
@@ -201,6 +212,26 @@ def _assert_policy(model: PolicyModel, obs: np.ndarray, expected: np.ndarray) ->
         remembered = torch.from_numpy(memory)
         assert_close(extras["values"], model.value(torch.from_numpy(obs), remembered))
         assert_close(extras["memory"], model._step(model._input(torch.from_numpy(obs)), remembered)[2])
+
+
+def _assert_recurrent_q(model: RecurrentQNetwork, obs: np.ndarray, expected: np.ndarray) -> None:
+    found, after = model.act_values(obs)
+    if model.state_value is None:
+        assert_close(found, expected)
+    assert_close(found - found.mean(1, keepdims=True), expected - expected.mean(1, keepdims=True))
+    rows = torch.from_numpy(obs)
+    empty = torch.from_numpy(model.initial_memory(len(obs)))
+    assert_close(after, model.remembered(rows[None], empty))
+    memory = np.random.default_rng(2).normal(size=(len(obs), *model.memory_shape)).astype(np.float32)
+    found, after = model.act_values(obs, memory)
+    with torch.no_grad():
+        q = model.q_values(rows, torch.from_numpy(memory)).numpy()
+    assert_close(found - found.mean(1, keepdims=True), q - q.mean(1, keepdims=True))
+    assert_close(after, model.remembered(rows[None], torch.from_numpy(memory)))
+    starts = np.arange(len(obs)) % 2 == 0
+    mixed = model.act_values(obs, memory, starts)[1]
+    assert_close(mixed[starts], model.act_values(obs[starts])[1])
+    assert_close(mixed[~starts], after[~starts])
 
 
 def _assert_continuous(model: Any, obs: np.ndarray, expected: np.ndarray) -> None:

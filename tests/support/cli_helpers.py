@@ -29,6 +29,7 @@ SMALL_SETTINGS = {
     "buffer_size": 500,
     "memory_size": 8,
     "sequence_length": 8,
+    "burn_in": 2,
 }
 
 

@@ -21,10 +21,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from rl_training.algorithms.common.learner import Learner
 from rl_training.algorithms.common.on_policy import PolicyBatch, RolloutBatch
 from rl_training.algorithms.common.streams import Streams
+from rl_training.algorithms.r2d2 import rescaled, restored
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.probes import ConstantRewardProbe, probe_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.experiment.registry import get_algorithm, get_spec
+from rl_training.models.mlp_acer import MLPACERModel
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_c51 import MLPC51Network
 from rl_training.models.mlp_continuous import MLPDeterministicActorCritic, MLPSquashedGaussianActorCritic
@@ -41,6 +43,7 @@ from rl_training.models.mlp_redq import MLPREDQModel
 from rl_training.models.mlp_td7 import MLPTD7Model
 from rl_training.models.mlp_tqc import MLPTQCModel
 from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
+from rl_training.models.recurrent.recurrent_q import RecurrentQNetwork
 from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.loops import Loop
 
@@ -133,6 +136,25 @@ class RecurrentReader(ActorCriticReader):
         learner.model.act = judged_act
 
 
+class ActionValueReader(ActorCriticReader):
+    """ACER: V is the mean of Q under the policy; in the probes returns bootstrap from what is assumed."""
+
+    def action_values(self, learner: Any, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        return learner.model.q_values(obs).gather(1, actions.long()).squeeze(1)
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        both = learner.model.policy_and_q
+
+        def policy_and_q(obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            probs, q = both(obs)
+            return probs, function(obs)[:, None] + 0.0 * q
+
+        learner.model.policy_and_q = policy_and_q
+
+    def targets(self, batch: Any, loss_arguments: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        return batch.obs[:-1][batch.mask], loss_arguments[3]
+
+
 class TrustRegionReader(ActorCriticReader):
     def assume_values(self, learner: Any, function: ValueFunction) -> None:
         super().assume_values(learner, function)
@@ -149,6 +171,33 @@ class QNetworkReader(Reader):
     def assume_values(self, learner: Any, function: ValueFunction) -> None:
         # Action 1 is worth less: only a maximum over the actions gives the function itself.
         learner.target.module.q_values = lambda obs: torch.stack([function(obs), function(obs) - 1.0], 1)
+
+
+class RecurrentQReader(Reader):
+    """R2D2: Q of first observations of episodes, or along an episode, on the scale of rewards."""
+
+    def values(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        return restored(learner.model.q_values(obs).amax(1), learner.config.rescaling)
+
+    def values_along(self, learner: Any, obs: torch.Tensor) -> torch.Tensor:
+        memory = torch.from_numpy(learner.model.initial_memory(1))
+        return restored(learner.model.unroll(obs[:, None], memory)[:, 0].amax(1), learner.config.rescaling)
+
+    def action_values(self, learner: Any, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        q = learner.model.q_values(obs).gather(1, actions.long()).squeeze(1)
+        return restored(q, learner.config.rescaling)
+
+    def assume_values(self, learner: Any, function: ValueFunction) -> None:
+        def unroll(obs: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+            values = function(obs.flatten(0, 1)).unflatten(0, obs.shape[:2])
+            return rescaled(torch.stack([values, values - 1.0], -1), learner.config.rescaling)
+
+        learner.target.module.unroll = unroll
+
+    def targets(self, batch: Any, loss_arguments: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        target, mask = loss_arguments[1:3]
+        # The probes run with the default of `rescaling`.
+        return batch.obs[batch.burn_steps : -1][mask], restored(target[mask], 1e-3)
 
 
 class DeterministicReader(Reader):
@@ -379,6 +428,19 @@ SUBJECTS: dict[str, Subject] = {
         steps=3500,
         model={"initial_log_std": -0.7},
     ),
+    "acktr": Subject(
+        ActorCriticReader(),
+        {"num_steps": 4, "learning_rate": {"start": 0.2, "end": 0.01}, "max_kl": 0.002, "gae_lambda": 0.95}
+        | {"momentum": 0.0},
+        steps=5000,
+        model={"initial_log_std": -0.7},
+    ),
+    "acer": Subject(
+        ActionValueReader(),
+        {"num_steps": 8, "learning_rate": {"start": 2e-2, "end": 1e-3}, "optimizer": "adam", "replay_starts": 100}
+        | {"buffer_size": 2000, "entropy_coef": 0.0},
+        steps=2500,
+    ),
     "ppg": Subject(
         ActorCriticReader(),
         # Normalized advantages never fade, and with them the policy would shake the trunk under the values for ever.
@@ -427,6 +489,13 @@ SUBJECTS: dict[str, Subject] = {
         NoisyCategoricalReader(),
         _replay(learning_rate=5e-3, tau=0.1, max_grad_norm=None, n_step=1, prioritized=False, double=False, **ATOMS),
         steps=1000,
+    ),
+    "r2d2": Subject(
+        RecurrentQReader(),
+        _replay(learning_rate=1e-2, tau=0.1, exploration=1.0, max_grad_norm=None, n_step=1, double=False)
+        | {"sequence_length": 6, "burn_in": 2, "memory_size": 16, "prioritized": False},
+        steps=1000,
+        remembers=True,
     ),
     "qr_dqn": Subject(
         QuantileReader(),
@@ -519,12 +588,14 @@ def action_kinds(algo: str) -> list[bool]:
 READERS: dict[type, type[Reader]] = {
     MLPActorCritic: ActorCriticReader,
     MLPPPGModel: ActorCriticReader,
+    MLPACERModel: ActionValueReader,
     LSTMActorCritic: RecurrentReader,
     MLPQNetwork: QNetworkReader,
     MLPC51Network: CategoricalReader,
     MLPQuantileNetwork: QuantileReader,
     MLPIQNNetwork: ImplicitQuantileReader,
     MLPRainbowNetwork: NoisyCategoricalReader,
+    RecurrentQNetwork: RecurrentQReader,
     MLPDeterministicActorCritic: DeterministicReader,
     MLPD4PGModel: CategoricalActorReader,
     MLPSquashedGaussianActorCritic: SoftReader,
@@ -537,6 +608,7 @@ READERS: dict[type, type[Reader]] = {
 }
 USUAL: dict[str, Mapping[str, Any]] = {
     "on-policy": {"num_steps": 16, "minibatch_size": 32, "update_epochs": 4, "learning_rate": 1e-2},
+    "on-policy, replay": {"num_steps": 8, "learning_rate": 1e-2},
     "replay": _replay(
         learning_rate=5e-3,
         actor_learning_rate=3e-3,
@@ -564,7 +636,7 @@ def subject(algo: str) -> Subject:
         )
     settings = {name: value for name, value in USUAL[row.loop].items() if name in spec.config.model_fields}
     model = {"activation": "relu"} if "box" in row.actions and row.loop == "replay" else {"initial_log_std": -0.7}
-    return Subject(READERS[type(learner.model)](), settings, 3500 if row.loop == "on-policy" else 750, model=model)
+    return Subject(READERS[type(learner.model)](), settings, 750 if row.loop == "replay" else 3500, model=model)
 
 
 def build_loop(

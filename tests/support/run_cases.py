@@ -86,6 +86,9 @@ PIXELS = {"hidden_sizes": (), "encoder_size": 16}
 # Sequences are shorter than rollouts, and episodes than both: memory is carried, cut and emptied.
 MEMORY = {"sequence_length": 4, "memory_size": 6}
 
+# Windows are shorter than most episodes, and burn-ins differ.
+WINDOWS = {"sequence_length": 7, "burn_in": 3, "memory_size": 6, "n_step": 2}
+
 CASES: dict[str, Case] = {
     "ppo, native next-step envs": Case("ppo", num_envs=2, settings=ROLLOUT, options={**NATIVE, "eval_every": 40}),
     "ppo, box, everything normalized and scheduled": Case(
@@ -281,6 +284,47 @@ CASES: dict[str, Case] = {
         model=NORMALIZED,
         settings={**REPLAY, **PRIORITIES, "tau": 0.1, "train_frequency": 3},
         options=NATIVE,
+    ),
+    # Bases are renewed every third update, so every checkpoint but some is in the middle of a cycle.
+    "acktr, native next-step envs": Case(
+        "acktr", num_envs=2, settings={"num_steps": 10, "inverse_every": 3}, options={**NATIVE, "eval_every": 40}
+    ),
+    "acktr, box, everything normalized and scheduled": Case(
+        "acktr",
+        "Pendulum-v1",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={"num_steps": 10, "inverse_every": 3, "normalize_rewards": True}
+        | {"learning_rate": {"start": 0.1, "end": 0.0}, "max_kl": {"start": 0.01, "end": 0.0}},
+        options={"env_kwargs": {"max_episode_steps": 15}},
+    ),
+    "acer, native next-step envs, a buffer that overflows": Case(
+        "acer",
+        num_envs=2,
+        settings={"num_steps": 10, "buffer_size": 50, "replay_starts": 20},
+        options={**NATIVE, "eval_every": 40},
+    ),
+    "acer, everything normalized and scheduled": Case(
+        "acer",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={"num_steps": 10, "replay_starts": 20, "normalize_rewards": True, "optimizer": "adam"}
+        | {"learning_rate": {"start": 1e-2, "end": 0.0}, "entropy_coef": {"start": 0.1, "end": 0.0}},
+        options={"env_kwargs": {"max_episode_steps": 15}, "vector_backend": "sync"},
+    ),
+    "r2d2, native next-step envs, velocities masked, a buffer that overflows": Case(
+        "r2d2",
+        num_envs=2,
+        settings={**REPLAY, **WINDOWS, "buffer_size": 60, "target_update_every": 30, "train_frequency": 3}
+        | {"prioritized": True},
+        options={**NATIVE, "eval_every": 40, "env_kwargs": {"mask_velocity": True}},
+    ),
+    "r2d2, GRU, normalized, uniform": Case(
+        "r2d2",
+        num_envs=2,
+        model=NORMALIZED,
+        settings={**REPLAY, **WINDOWS, "cell": "gru", "memory_layers": 2, "prioritized": False, "tau": 0.1},
+        options={"vector_backend": "sync"},
     ),
     "sac, bfloat16": Case(
         "sac",

@@ -54,10 +54,11 @@ def tiny_settings(algorithm: str, output_dir: Path | str, **settings: Any) -> di
     """Bare settings that make any algorithm learn, save and evaluate within a fraction of a second."""
     fields = get_config_class(algorithm).model_fields
     family: dict[str, Any] = {"learning_starts": 16, "batch_size": 8, "buffer_size": 500, "train_frequency": 2}
+    family |= {"sequence_length": 6, "burn_in": 2, "memory_size": 8}
     if issubclass(get_config_class(algorithm), RolloutConfig):
         family = {"num_steps": 16, "minibatch_size": 8, "update_epochs": 2}
         family |= {"policy_phases": 2, "auxiliary_epochs": 2, "auxiliary_minibatch_size": 8}
-        family |= {"sequence_length": 4, "memory_size": 8}
+        family |= {"sequence_length": 4, "memory_size": 8, "buffer_size": 500, "replay_starts": 16}
     if algorithm == "rainbow":
         family["support_high"] = 100.0  # its three-step returns of CartPole leave the default support
     run = {"output_dir": str(output_dir), "total_timesteps": STEPS, "log_every": 16, "eval_episodes": 1}

@@ -29,7 +29,8 @@ from rl_training.algorithms.common.on_policy import (
 from rl_training.algorithms.common.optimizer import chosen_optimizer
 from rl_training.algorithms.common.state_exploration import StateNoiseLearner
 from rl_training.algorithms.common.streams import Streams
-from rl_training.config.algorithms.a2c import A2CConfig, AdvantageConfig
+from rl_training.config.algorithms.a2c import A2CConfig
+from rl_training.config.base import OnPolicyConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces
@@ -41,7 +42,7 @@ def a2c_loss(
     entropy: Tensor,
     values: Tensor,
     batch: PolicyBatch,
-    config: AdvantageConfig,
+    config: OnPolicyConfig,
     *,
     entropy_coef: Scalar,
 ) -> tuple[Tensor, Metrics]:

@@ -29,6 +29,12 @@ class APPO(ManagedAlgorithm, algorithm="appo"): ...
 class TRPO(ManagedAlgorithm, algorithm="trpo"): ...
 
 
+class ACKTR(ManagedAlgorithm, algorithm="acktr"): ...
+
+
+class ACER(ManagedAlgorithm, algorithm="acer"): ...
+
+
 class PPG(ManagedAlgorithm, algorithm="ppg"): ...
 
 
@@ -48,6 +54,13 @@ class IQN(ManagedAlgorithm, algorithm="iqn"): ...
 
 
 class Rainbow(ManagedAlgorithm, algorithm="rainbow"): ...
+
+
+class R2D2(ManagedAlgorithm, algorithm="r2d2"):
+    """Q-learning with a memory, an LSTM or GRU, for discrete actions and partially observable environments.
+
+    `predict(observation, state=state, episode_start=...)` takes and returns the memory; None is an empty one.
+    """
 
 
 class DDPG(ManagedAlgorithm, algorithm="ddpg"): ...

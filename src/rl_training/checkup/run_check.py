@@ -13,12 +13,12 @@ from rl_training.checkup.finding import Finding, fail, ok, warn
 from rl_training.checkup.machine import Machine
 from rl_training.checkup.run_limits import Setting, check_duration, check_limit, limit_of
 from rl_training.checkup.speed import Clock, Speed, measure, parameter_count, prepared, state_bytes
-from rl_training.config.base import ReplayConfig, RolloutConfig
+from rl_training.config.base import RolloutConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.errors import RLTrainingError
 from rl_training.runtime.auto_settings import limited_threads, resolve_compile
 from rl_training.runtime.loop_setup import open_loop
-from rl_training.runtime.loops import Loop, ReplayLoop
+from rl_training.runtime.loops import Loop
 from rl_training.runtime.resolved_defaults import resolve_defaults
 from rl_training.runtime.run_envs import spaces_of
 from rl_training.runtime.stop_signals import StopSignals
@@ -111,10 +111,10 @@ def _check_algorithm(config: TrainConfig) -> Finding:
 def _check_sizes(loop: Loop, config: TrainConfig, machine: Machine, disk: Disk, plan: Plan) -> Iterator[Finding]:
     plan.parameters = parameter_count(loop)
     plan.checkpoint_bytes = state_bytes(loop.learner.state_dict())
-    replay = loop.buffer.nbytes if isinstance(loop, ReplayLoop) else 0
-    if isinstance(config.algo_kwargs, ReplayConfig):
+    replay = 0 if loop.buffer is None else loop.buffer.nbytes
+    if loop.buffer is not None:
         plan.replay_bytes = replay
-        rows = min(1.0, config.total_timesteps / config.algo_kwargs.buffer_size)
+        rows = min(1.0, config.total_timesteps / sum(shard.capacity for shard in loop.buffer.shards))
         replay = int(replay * rows)  # a short run does not fill the buffer
     plan.disk_bytes = (config.keep_checkpoints + EXTRA_CHECKPOINTS) * plan.checkpoint_bytes + replay
     memory = "" if plan.replay_bytes is None else f", replay buffer {size(plan.replay_bytes)}"

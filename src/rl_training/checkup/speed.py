@@ -87,11 +87,11 @@ def _measure_on_policy(loop: OnPolicyLoop, seconds: float, clock: Clock) -> Spee
         writer.add(steps[index % len(steps)])
     rollout = writer.finish(collector.obs)
     batch = replace(rollout, rewards=loop.learner.shape_rewards(rollout.rewards))
-    loop.learn(batch)  # the first update is slower too
+    loop.learn_from(batch)  # the first update is slower too
     loop.seconds_learning, updates = 0.0, 0
     phases = int(getattr(loop.config.algo_kwargs, "policy_phases", 1))  # PPG learns more after this many updates
     while updates < phases or (clock() - started < seconds and updates < MOST_UPDATES):
-        loop.learn(batch)
+        loop.learn_from(batch)
         updates += 1
     learn = loop.seconds_learning / updates / (loop.num_steps * collector.num_envs)
     return Speed(env, act, learn, other)

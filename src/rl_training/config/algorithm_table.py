@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ENTRY_POINT_GROUP = "rl_training.algorithms"
 
-LoopKind = Literal["on-policy", "replay"]
+LoopKind = Literal["on-policy", "replay", "on-policy, replay"]
 ActionKind = Literal["discrete", "multi_discrete", "multi_binary", "box"]
 Mode = Literal["lockstep", "pipelined", "async"]
 
@@ -93,6 +93,9 @@ _ROWS = (
     Algorithm("appo", "Asynchronous proximal policy optimization (V-trace)", "arXiv:2006.11751", "on-policy",
               EVERY_ACTION, modes=EVERY_MODE),
     Algorithm("trpo", "Trust region policy optimization", "arXiv:1502.05477", "on-policy", EVERY_ACTION),
+    Algorithm("acktr", "Actor-critic with Kronecker-factored trust region", "arXiv:1708.05144", "on-policy",
+              EVERY_ACTION),
+    Algorithm("acer", "Actor-critic with experience replay", "arXiv:1611.01224", "on-policy, replay", DISCRETE),
     Algorithm("ppg", "Phasic policy gradient", "arXiv:2009.04416", "on-policy", EVERY_ACTION),
     Algorithm("recurrent_ppo", "Proximal policy optimization with memory", "arXiv:1707.06347", "on-policy",
               EVERY_ACTION, class_name="RecurrentPPO", room="contrib"),
@@ -105,6 +108,8 @@ _ROWS = (
     Algorithm("iqn", "Implicit quantile Q-learning", "arXiv:1806.06923", "replay", DISCRETE),
     Algorithm("rainbow", "Rainbow: six improvements of deep Q-learning", "arXiv:1710.02298", "replay", DISCRETE,
               class_name="Rainbow"),
+    Algorithm("r2d2", "Recurrent replay distributed Q-learning", "OpenReview r1lyTjAqYX",
+              "replay", DISCRETE),
     Algorithm("ddpg", "Deep deterministic policy gradient", "arXiv:1509.02971", "replay", CONTINUOUS),
     Algorithm("d4pg", "Distributional deterministic policy gradient", "arXiv:1804.08617", "replay", CONTINUOUS),
     Algorithm("apex_d4pg", "Ape-X: distributed prioritized replay, with D4PG", "arXiv:1804.08617", "replay",

@@ -222,6 +222,25 @@ class RolloutConfig(AlgorithmConfig):
     )
 
 
+class RolloutReplayConfig(RolloutConfig):
+    """The settings of algorithms that learn from fresh rollouts and then from windows of older ones."""
+
+    buffer_size: int = Field(50_000, ge=1, description="Capacity of the replay of rollouts, in transitions.")
+    replay_ratio: float = Field(
+        4.0, ge=0, le=1000, description="Mean number of replayed updates after each rollout (Poisson); 0 replays none."
+    )
+    replay_starts: int = Field(1_000, ge=0, description="Environment steps before the first replayed update.")
+
+    def check(self, train: TrainConfig) -> None:
+        super().check(train)
+        needed = self.num_steps * train.num_envs
+        if self.buffer_size < needed:
+            raise ConfigError(
+                f"algo_kwargs.buffer_size: {self.buffer_size} must be at least num_steps * num_envs ({needed})",
+                key="algo_kwargs.buffer_size",
+            )
+
+
 class OnPolicyConfig(RolloutConfig):
     """The settings of those among them that have a policy and a value function."""
 
@@ -275,6 +294,11 @@ class ReplayConfig(AlgorithmConfig):
         description="Share of sampled transitions that get a goal reached later in their episode (HER); 0 disables.",
     )
     max_grad_norm: MaxGradNorm = None
+
+    @property
+    def window(self) -> tuple[int, int] | None:
+        """Steps to learn from and burn-in of the windows to replay; None replays single transitions."""
+        return None
 
     def without_effect(self) -> frozenset[str]:
         if self.prioritized:

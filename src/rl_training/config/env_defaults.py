@@ -36,7 +36,9 @@ class EnvKind(NamedTuple):
 def env_defaults(algo: str, kind: EnvKind) -> Settings:
     """The defaults of a run, nested like a config. What is not here has the default of its field."""
     row = get_algorithm(algo)
-    family = "on-policy" if row.loop == "on-policy" else "q-learning" if row.actions == DISCRETE else "actor-critic"
+    family = "q-learning" if row.actions == DISCRETE else "actor-critic"
+    if row.loop.startswith("on-policy"):
+        family = "on-policy"
     layers = _OF_FAMILY[family]
     return _merged(layers["every"], layers.get(kind.observations, {}), *_own(algo, kind))
 
@@ -156,6 +158,8 @@ _OF_ALGORITHM: dict[str, dict[str, Settings]] = {
     "a3c": {"every": _ROLLOUTS, "table": {"learning_rate": 0.03}, "discrete": _SURPRISES},
     "impala": {"every": _ROLLOUTS, "table": {"learning_rate": 0.03}, "discrete": _SURPRISES},
     "appo": {"every": _ROLLOUTS, "table": {"learning_rate": 0.03}, "discrete": _SURPRISES},
+    "acer": {"every": {**_ROLLOUTS, "optimizer": "adam", "learning_rate": 1e-3}, "table": {"learning_rate": 0.01}},
+    "acktr": {"every": {**_ROLLOUTS, "max_kl": 0.01}, "discrete": _SURPRISES},
     "trpo": {"every": {**_ROLLOUTS, "num_steps": 128, "minibatch_size": 128}},
     "ppg": {
         "every": {**_ROLLOUTS, "num_steps": 128, "minibatch_size": 128, "update_epochs": 4},
@@ -173,6 +177,12 @@ _OF_ALGORITHM: dict[str, dict[str, Settings]] = {
     "c51": _Q_LEARNING,
     "qr_dqn": {**_Q_LEARNING, "every": {**_Q_LEARNING["every"], "num_quantiles": 50}},
     "iqn": {**_Q_LEARNING, "every": {**_Q_LEARNING["every"], "num_taus": 16, "num_target_taus": 16}},
+    "r2d2": {
+        **_Q_LEARNING,
+        "every": {name: value for name, value in _Q_LEARNING["every"].items() if name != "double"}
+        | {"batch_size": 32, "train_frequency": 8, "target_update_every": 2_000}
+        | {"sequence_length": 32, "burn_in": 8, "n_step": 3},
+    },
     # Its noise explores, instead of random actions.
     "rainbow": {
         kind: {name: value for name, value in settings.items() if name != "exploration"}

@@ -98,7 +98,7 @@ class RuntimeConfig(StrictModel):
         others = [row.name for row in ALGORITHMS.values() if self.mode in row.modes and row.loop == mine.loop]
         reason = (
             "has no correction for stale rollouts"
-            if mine.loop == "on-policy"
+            if mine.loop.startswith("on-policy")
             else f"fills its replay buffer in {' or '.join(mine.modes)}"
         )
         way_out = " or ".join(mine.modes) + (f", or {' or '.join(others)}" if others else "")

@@ -99,10 +99,10 @@ class FrameStore(ObservationStore):
         return stacks
 
     def read(self, indices: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        envs, shape = indices % self._num_envs, (len(indices), *self._observation_shape)
-        before = self._stacks(envs, self._flat_frame.take(indices))
-        after = self._stacks(envs, self._flat_next_frame.take(last))
-        return before.reshape(shape), after.reshape(shape)
+        shape = self._observation_shape
+        before = self._stacks(indices % self._num_envs, self._flat_frame.take(indices))
+        after = self._stacks(last % self._num_envs, self._flat_next_frame.take(last))
+        return before.reshape(len(indices), *shape), after.reshape(len(last), *shape)
 
     def description(self) -> dict[str, Any]:
         return {"stack": self.stack}

@@ -64,7 +64,7 @@ class MixedStore(ObservationStore):
         return sorted(lost)
 
     def read(self, indices: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        both = tuple(np.empty((len(indices), *self._row_shape), np.uint8) for _ in range(2))
+        both = tuple(np.empty((len(rows), *self._row_shape), np.uint8) for rows in (indices, last))
         if self._rest is not None:
             for rows, part in zip(both, self._rest.read(indices, last), strict=True):
                 rows[:, self._rest_columns] = part

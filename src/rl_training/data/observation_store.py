@@ -32,7 +32,7 @@ class ObservationStore(ABC):
 
     @abstractmethod
     def read(self, indices: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The observations before the rows `indices` and after the rows `last` (flat indices)."""
+        """The observations before the rows `indices` and after the rows `last` (flat indices, any number of each)."""
 
     @classmethod
     def predicted_bytes(cls, layout: ReplayLayout) -> int:

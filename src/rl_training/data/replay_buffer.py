@@ -153,6 +153,10 @@ class ReplayBuffer:
         row_valid[:] = True if valid is None else valid
         self._valid_count += int(np.count_nonzero(row_valid))
         self.rows_written += 1
+        self._enter(slot, row_valid)
+
+    def _enter(self, slot: int, row_valid: np.ndarray) -> None:
+        """The newest rows can be sampled from here on."""
         if self._tree is not None:
             # A new row enters with the highest priority so far, so that it is sampled soon.
             self._tree.set(slot * self.num_envs + self._env_numbers, self._max_priority * row_valid)
@@ -267,20 +271,25 @@ class ReplayBuffer:
         self, indices: np.ndarray, window: np.ndarray, rewards: np.ndarray, terminated: np.ndarray, ends: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """n-step rewards, discounts and the last row of each window, from the columns of windows [n, B]."""
-        # A window continues after a row unless the episode ends there, the next row is not a transition,
-        # or the row is the newest: the oldest one follows it in the ring.
-        rows_after = (self._newest_slot - indices // self.num_envs) % self.slots
-        continues = ~ends[:-1]
-        continues &= self._flat["valid"][window[1:]]
-        continues &= rows_after > self._window[:-1]
-        included = np.ones(window.shape, dtype=np.bool_)
-        np.logical_and.accumulate(continues, axis=0, out=included[1:])
+        included = self._included(indices, window, ends)
         steps = included.sum(axis=0)
         last = (steps - 1, np.arange(len(indices)))
         # Summed in float64. Masked by `where`, because 0 * inf of a row outside the window would be NaN.
         sums = np.where(included, self._reward_powers * rewards, 0.0).sum(axis=0)
         discounts = np.where(terminated[last], 0.0, self._discount_powers[steps])
         return sums.astype(np.float32), discounts.astype(np.float32), window[last]
+
+    def _included(self, indices: np.ndarray, window: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """The rows of windows [n, B] that belong to them: those up to the end of what is known of the episode."""
+        # A window continues after a row unless the episode ends there, the next row is not a transition,
+        # or the row is the newest: the oldest one follows it in the ring.
+        rows_after = (self._newest_slot - indices // self.num_envs) % self.slots
+        continues = ~ends[:-1]
+        continues &= self._flat["valid"][window[1:]]
+        continues &= rows_after > np.arange(len(window) - 1)[:, None]
+        included = np.ones(window.shape, dtype=np.bool_)
+        np.logical_and.accumulate(continues, axis=0, out=included[1:])
+        return included
 
     def state_dict(self) -> dict[str, Any]:
         """Counters for JSON, and an array `priorities` if prioritized; not the rows."""
@@ -393,4 +402,5 @@ def _step_columns(layout: ReplayLayout) -> dict[str, Column]:
         "terminated": flag,
         "truncated": flag,
         "valid": flag,
+        **dict(layout.extras),
     }

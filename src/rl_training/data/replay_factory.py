@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from rl_training.config.base import ReplayConfig
 from rl_training.config.pixels import frame_stack
 from rl_training.data.goal_replay import GoalReplay, Hindsight
 from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
-from rl_training.data.replay_layout import ReplayLayout
+from rl_training.data.replay_layout import Column, ReplayLayout
 from rl_training.data.replay_memory import check_replay_fits
 from rl_training.data.sharded_replay import ShardedReplay
+from rl_training.data.trajectory_replay import MEMORY, TrajectoryReplay, WindowOptions
 from rl_training.envs.spaces import Spaces
+
+
+class ReplaySize(Protocol):
+    """The settings that a trajectory replay needs."""
+
+    @property
+    def buffer_size(self) -> int: ...
+    @property
+    def gamma(self) -> float: ...
 
 
 def make_replay(
@@ -21,17 +33,39 @@ def make_replay(
     num_envs: int,
     env_kwargs: Mapping[str, Any],
     hindsight: Callable[[], Hindsight] | None = None,
+    memory_shape: tuple[int, ...] | None = None,
 ) -> ReplayBuffer:
     """The buffer for `num_envs` envs with these spaces; one that does not fit into memory raises ConfigError.
 
     Images are stored frame by frame: `env_kwargs` say how many frames make an observation. `hindsight` is called if
-    the settings ask for other goals.
+    the settings ask for other goals. A policy with memory has a `memory_shape` per env, and settings with windows.
     """
+    if settings.window is not None:
+        steps, burn_in = settings.window
+        columns: dict[str, Column] = {} if memory_shape is None else {MEMORY: (memory_shape, np.dtype(np.float32))}
+        window, priorities = WindowOptions(steps, burn_in), _options(settings)["prioritized"]
+        return make_trajectory_replay(spaces, settings, num_envs, env_kwargs, window, columns, priorities)
     layout = _layout(spaces, settings.buffer_size, num_envs, env_kwargs)
     check_replay_fits(ReplayBuffer.predicted_bytes(layout, prioritized=settings.prioritized), settings.buffer_size)
     if settings.hindsight and hindsight is not None:
         return GoalReplay(layout, hindsight(), **_options(settings))
     return ReplayBuffer(layout, **_options(settings))
+
+
+def make_trajectory_replay(
+    spaces: Spaces,
+    settings: ReplaySize,
+    num_envs: int,
+    env_kwargs: Mapping[str, Any],
+    window: WindowOptions,
+    columns: Mapping[str, Column],
+    priorities: PriorityOptions | None = None,
+) -> TrajectoryReplay:
+    """The trajectory replay that also keeps `columns` of every step; too large a one raises ConfigError."""
+    layout = TrajectoryReplay.layout_with(_layout(spaces, settings.buffer_size, num_envs, env_kwargs), columns)
+    needed = TrajectoryReplay.predicted_bytes(layout, prioritized=priorities is not None)
+    check_replay_fits(needed, settings.buffer_size)
+    return TrajectoryReplay(layout, window, gamma=settings.gamma, prioritized=priorities)
 
 
 def make_sharded_replay(

@@ -28,6 +28,7 @@ class ReplayLayout:
     action_dtype: DTypeLike
     stack: int | None = None
     images: tuple[tuple[int, int, tuple[int, ...]], ...] = ()  # first byte, end and shape of images in rows of bytes
+    extras: tuple[tuple[str, Column], ...] = ()  # further columns of a step, by name
 
     def __post_init__(self) -> None:
         if self.capacity < 1 or self.num_envs < 1:

@@ -42,6 +42,8 @@ def replay_starved(stream: StreamSummary, config: TrainConfig) -> Finding | None
     settings: Any = config.algo_kwargs
     if stream.is_evaluation or len(stream.update_ratios) < STEADY or not hasattr(settings, "buffer_size"):
         return None
+    if not hasattr(settings, "batch_size"):  # learns from every rollout as well
+        return None
     stored, batch = min(stream.env_steps, settings.buffer_size), settings.batch_size
     ratio = median(list(stream.update_ratios)[-STEADY:])
     numbers = {"stored": float(stored), "batch_size": float(batch), "updates_per_step": ratio}

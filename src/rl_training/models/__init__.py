@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rl_training.models.mlp_acer import MLPACERModel
     from rl_training.models.mlp_actor_critic import MLPActorCritic
     from rl_training.models.mlp_c51 import MLPC51Network
     from rl_training.models.mlp_continuous import MLPDeterministicActorCritic, MLPSquashedGaussianActorCritic
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     from rl_training.models.mlp_td7 import MLPTD7Model
     from rl_training.models.mlp_tqc import MLPTQCModel
     from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
+    from rl_training.models.recurrent.recurrent_q import RecurrentQNetwork
 
 _HOMES = {
     "LSTMActorCritic": "recurrent.lstm_actor_critic",
+    "MLPACERModel": "mlp_acer",
     "MLPActorCritic": "mlp_actor_critic",
     "MLPC51Network": "mlp_c51",
     "MLPCrossQModel": "mlp_crossq",
@@ -41,10 +44,12 @@ _HOMES = {
     "MLPSquashedGaussianActorCritic": "mlp_continuous",
     "MLPTD7Model": "mlp_td7",
     "MLPTQCModel": "mlp_tqc",
+    "RecurrentQNetwork": "recurrent.recurrent_q",
 }
 
 __all__ = [
     "LSTMActorCritic",
+    "MLPACERModel",
     "MLPActorCritic",
     "MLPC51Network",
     "MLPCrossQModel",
@@ -61,6 +66,7 @@ __all__ = [
     "MLPSquashedGaussianActorCritic",
     "MLPTD7Model",
     "MLPTQCModel",
+    "RecurrentQNetwork",
 ]
 
 

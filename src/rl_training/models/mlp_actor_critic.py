@@ -85,7 +85,11 @@ class MLPActorCritic(PolicyModel):
         return self._valuing(obs)[:, 0]
 
     def evaluate_actions(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        parameters, value = self.policy_and_value(obs)
+        return self.distribution.log_prob(parameters, actions), self.distribution.entropy(parameters), value
+
+    def policy_and_value(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Distribution parameters [B, P] and values [B]; both from one pass of a shared encoder."""
         inputs = self._input(obs)
         parameters = self._policy_parameters(self.actor(inputs), obs)
-        value = self.critic(self._normalized(obs) if self.critic_encodes else inputs).squeeze(-1)
-        return self.distribution.log_prob(parameters, actions), self.distribution.entropy(parameters), value
+        return parameters, self.critic(self._normalized(obs) if self.critic_encodes else inputs).squeeze(-1)

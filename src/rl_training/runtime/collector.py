@@ -214,7 +214,7 @@ class Collector:
             allowed = allowed_rows(self.spaces, masks, self._held_actions)
             self._held_actions = np.where(allowed if drawn.ndim == 1 else allowed[:, None], self._held_actions, drawn)
         self._held_steps += 1
-        return Action(self._held_actions, {}, self.memory)
+        return Action(self._held_actions, {}, self.learner.remember(self.obs, self.episode_starts, self.memory))
 
     def _check_masks(self, obs: np.ndarray, terminated: np.ndarray | None = None) -> None:
         """EnvError if a mask allows nothing. Where an episode terminated no action follows: all are allowed there."""

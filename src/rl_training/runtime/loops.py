@@ -28,6 +28,7 @@ from rl_training.data.replay_factory import make_replay
 from rl_training.data.replay_memory import check_rollout_fits
 from rl_training.data.rollout import Rollout
 from rl_training.data.sharded_replay import ShardedReplay
+from rl_training.data.trajectory_replay import MEMORY, TrajectoryReplay
 from rl_training.envs.goals import GoalColumns, goal_rules
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
@@ -52,6 +53,7 @@ class Loop(ABC):
 
     is_exact: ClassVar[bool] = True  # whether a run that is resumed from a scheduled checkpoint continues bit for bit
     remainder: ClassVar[str]  # what the steps are that the budget has left after the last round
+    buffer: ReplayBuffer | ShardedReplay | None = None  # what the loop learns from later, saved in segments
 
     def __init__(
         self,
@@ -195,11 +197,15 @@ class OnPolicyLoop(Loop):
             self.clock.env_steps += made
             return Progress(self.env_steps, self.learner.updates, [], episodes)
         # The clock still shows the steps before this rollout: the last update has a learning rate above 0.
-        result = self.learn(replace(rollout, rewards=self._shaped_rewards(rollout)))
+        results = self.learn_from(replace(rollout, rewards=self._shaped_rewards(rollout)))
         # Only now: for the update, the policy must be the function that acted.
         self.learner.observe(rollout.obs, rollout.valid)
         self.clock.env_steps += made
-        return Progress(self.env_steps, self.learner.updates, [result], episodes)
+        return Progress(self.env_steps, self.learner.updates, results, episodes)
+
+    def learn_from(self, rollout: Rollout) -> list[UpdateResult]:
+        """The updates that a rollout with shaped rewards makes due."""
+        return [self.learn(rollout)]
 
     def _shaped_rewards(self, rollout: Rollout) -> np.ndarray:
         """Scaled and clipped, then normalized if the config asks for it."""
@@ -220,6 +226,8 @@ class OnPolicyLoop(Loop):
 class ReplayLoop(Loop):
     """Each round stores one vector step in the replay buffer; every `train_frequency` env steps there are updates."""
 
+    buffer: ReplayBuffer | ShardedReplay
+
     remainder = "less than one step of every env"
 
     def __init__(
@@ -228,12 +236,13 @@ class ReplayLoop(Loop):
         super().__init__(envs, spaces, learner, config, *parts)
         assert isinstance(config.algo_kwargs, ReplayConfig)
         self.settings = config.algo_kwargs
-        self.buffer: ReplayBuffer | ShardedReplay = self.make_buffer(envs, spaces)
+        self.buffer = self.make_buffer(envs, spaces)
         self.last_round = 0
 
     def make_buffer(self, envs: VectorEnv | ActorCollector, spaces: Spaces) -> ReplayBuffer | ShardedReplay:
         kwargs = self.config.env_kwargs
-        return make_replay(spaces, self.settings, envs.num_envs, kwargs, lambda: self._hindsight(envs))
+        memory_shape = getattr(getattr(self.learner, "model", None), "memory_shape", None)
+        return make_replay(spaces, self.settings, envs.num_envs, kwargs, lambda: self._hindsight(envs), memory_shape)
 
     def _hindsight(self, envs: VectorEnv | ActorCollector) -> Hindsight:
         if isinstance(envs, ActorCollector):
@@ -267,6 +276,7 @@ class ReplayLoop(Loop):
             step.terminated,
             step.truncated,
             step.valid,
+            *(({MEMORY: step.memory},) if isinstance(self.buffer, TrajectoryReplay) else ()),
         )
         self.clock.env_steps += int(np.count_nonzero(step.valid))
         results = [self._update() for _ in range(self._updates_due())]
@@ -294,6 +304,8 @@ class ReplayLoop(Loop):
             return 0
         rounds, _ = divmod(self.env_steps - self.last_round, self.settings.train_frequency)
         self.last_round += rounds * self.settings.train_frequency
+        if rounds and not len(self.buffer):  # no window is complete yet
+            return 0
         per_round = self.settings.gradient_steps
         return rounds * (self.settings.train_frequency if per_round == -1 else per_round)
 

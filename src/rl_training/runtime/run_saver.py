@@ -13,7 +13,7 @@ from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, RLTrainingError
 from rl_training.runtime.agent import restore_learner
 from rl_training.runtime.callbacks import Hooks
-from rl_training.runtime.loops import Loop, ReplayLoop
+from rl_training.runtime.loops import Loop
 from rl_training.runtime.metric_window import MetricWindow
 from rl_training.storage.checkpoints import (
     Checkpoint,
@@ -192,7 +192,7 @@ class RunSaver:
         }
 
     def _new_segments(self) -> list[SegmentRef]:
-        if not isinstance(self.loop, ReplayLoop):
+        if self.loop.buffer is None:
             return []
         shards = self.loop.buffer.shards
         for shard, buffer in enumerate(shards):
@@ -207,7 +207,7 @@ class RunSaver:
         return self._segments
 
     def _restore_replay(self, checkpoint: Checkpoint) -> None:
-        if not isinstance(self.loop, ReplayLoop):
+        if self.loop.buffer is None:
             return
         shards = self.loop.buffer.shards
         for ref in checkpoint.segments:

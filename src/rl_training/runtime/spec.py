@@ -14,9 +14,14 @@ from rl_training.errors import EnvError
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.evaluation import EvalResult
 from rl_training.runtime.loops import Loop, OnPolicyLoop, ReplayLoop
+from rl_training.runtime.rollout_replay_loop import RolloutReplayLoop
 from rl_training.storage.checkpoints import Checkpoint
 
-LOOPS: dict[str, type[Loop]] = {"on-policy": OnPolicyLoop, "replay": ReplayLoop}
+LOOPS: dict[str, type[Loop]] = {
+    "on-policy": OnPolicyLoop,
+    "replay": ReplayLoop,
+    "on-policy, replay": RolloutReplayLoop,
+}
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from rl_training.algorithms.common.target_network import TargetNetwork
 from rl_training.config.base import AlgorithmConfig, RolloutConfig, Schedule
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.gradient_push import Moments
+from rl_training.data.replay_layout import Column
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
 from rl_training.models.encoders import check_same_encoder
@@ -131,6 +132,14 @@ class Learner(ABC, Generic[Config]):
         This one asks the policy of an on-policy model: actions with their log-probabilities.
         """
         return Action(*self.model.act(obs, self.streams["exploration"] if explore else None))
+
+    def replay_columns(self, spaces: Spaces) -> Mapping[str, Column]:
+        """What a replay of rollouts keeps of each step beside the transition: extras of `act`, by name."""
+        return {}
+
+    def remember(self, obs: np.ndarray, episode_starts: np.ndarray, memory: Any) -> Any:
+        """The memory after observations that others choose actions for, such as the random warm-up."""
+        return memory
 
     @abstractmethod
     def update(self, batch: Any) -> UpdateResult:

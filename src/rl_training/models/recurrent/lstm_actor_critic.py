@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.data.recurrent_rollout_buffer import Sequences
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
 from rl_training.models.encoders import VectorEncoder
-from rl_training.models.initialization import initialize_weight
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
 from rl_training.models.policy import PolicyModel
 from rl_training.models.recurrent.numpy_memory import NumpyStep, memory_parts, numpy_step
-
-Recurrence = nn.LSTM | nn.GRU
-CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
-MOST_KERNELS = 64  # image networks need about 30
+from rl_training.models.recurrent.recurrence import (
+    CELLS,
+    Recurrence,
+    check_recurrence,
+    checked_memory,
+    initialize_recurrence,
+    store_state,
+    torch_state,
+)
 
 
 class LSTMActorCritic(PolicyModel):
@@ -43,13 +46,7 @@ class LSTMActorCritic(PolicyModel):
         shared_memory: bool = False,
     ):
         super().__init__(spaces, config)
-        if cell not in CELLS:
-            raise ConfigError(f"cell: {cell!r} is not valid, expected one of {', '.join(CELLS)}")
-        for name, value in (("memory_size", memory_size), ("memory_layers", memory_layers)):
-            if value < 1:
-                raise ConfigError(f"{name}: {value} is not valid, expected integer >= 1")
-        if cell == "lstm":
-            _limit_kernels()
+        check_recurrence(cell, memory_size, memory_layers)
         self.actor_memory: Recurrence = CELLS[cell](self.input_size, memory_size, memory_layers)
         self.critic_memory: Recurrence | None = None
         if not shared_memory:
@@ -57,7 +54,7 @@ class LSTMActorCritic(PolicyModel):
         self.actor = mlp(memory_size, self.policy_outputs, config, output_gain=0.01)
         self.critic = mlp(memory_size, 1, config.for_critic(), output_gain=1.0)
         for network in self._networks():
-            _initialize(network, config.initialization)
+            initialize_recurrence(network, config.initialization)
         self._parts = memory_layers * memory_parts(self.actor_memory)
         self.memory_shape = (len(self._networks()) * self._parts, memory_size)
         self._acting_steps: _Acting | None = None
@@ -77,7 +74,7 @@ class LSTMActorCritic(PolicyModel):
 
         There are `log_probs` only for sampled actions. None as `memory` is the empty memory. Arguments are not changed.
         """
-        before = self._checked_memory(len(obs), memory, episode_starts)
+        before = checked_memory(self.memory_shape, len(obs), memory, episode_starts)
         outputs, values, after = self._act_numpy(obs, before)
         extras = {"values": values, "memory": after}
         outputs = self._policy_parameters_numpy(outputs, obs)
@@ -130,10 +127,7 @@ class LSTMActorCritic(PolicyModel):
 
     def _state(self, memory: Tensor, index: int) -> Tensor | tuple[Tensor, Tensor]:
         """The memory of network `index` in torch's layout: [layers, B, H], twice for an LSTM."""
-        parts = memory[:, index * self._parts : (index + 1) * self._parts].transpose(0, 1)
-        if isinstance(self.actor_memory, nn.GRU):
-            return parts.contiguous()
-        return parts[0::2].contiguous(), parts[1::2].contiguous()
+        return torch_state(self.actor_memory, memory[:, index * self._parts : (index + 1) * self._parts])
 
     def _step(self, features: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One step of all networks: the features of policy and value [B, H], and the next memory."""
@@ -141,11 +135,7 @@ class LSTMActorCritic(PolicyModel):
         for index, network in enumerate(self._networks()):
             output, state = network(features[None], self._state(memory, index))
             outputs.append(output[0])
-            parts = after[:, index * self._parts : (index + 1) * self._parts].transpose(0, 1)
-            if isinstance(state, tuple):
-                parts[0::2], parts[1::2] = state
-            else:
-                parts[:] = state
+            store_state(state, after[:, index * self._parts : (index + 1) * self._parts])
         return outputs[0], outputs[-1], after
 
     def _act_numpy(self, obs: np.ndarray, before: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -174,20 +164,6 @@ class LSTMActorCritic(PolicyModel):
                 return self._input(torch.from_numpy(obs)).numpy()
         return self._normalized_numpy(obs)
 
-    def _checked_memory(self, count: int, memory: np.ndarray | None, episode_starts: np.ndarray | None) -> np.ndarray:
-        if memory is None:
-            return self.initial_memory(count)
-        if not isinstance(memory, np.ndarray) or memory.shape != (count, *self.memory_shape):
-            shape = getattr(memory, "shape", type(memory).__name__)
-            raise ConfigError(
-                f"state: {shape} is not valid for {count} observations; pass the state that the last call returned, "
-                f"{(count, *self.memory_shape)}, or None at the start of an episode"
-            )
-        if episode_starts is None or not np.any(episode_starts):
-            return memory
-        # Not in place: the caller may store the array from before the step.
-        return np.where(np.reshape(episode_starts, (-1, 1, 1)), np.float32(0), memory)
-
 
 class _Acting:
     """Forward passes on views of one model's weights. As with `ActingForward`, its copy and its pickle are None."""
@@ -204,25 +180,3 @@ class _Acting:
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         return type(None), ()
-
-
-def _limit_kernels() -> None:
-    """Keep at most `MOST_KERNELS` kernels of oneDNN, with which torch runs an LSTM on the CPU.
-
-    oneDNN builds a kernel for each shape and keeps 1,024 of them, but minibatches of whole sequences nearly always
-    have a new shape. So memory would grow for a million steps: by 80 MB with a memory of 64 units, by 240 MB within
-    20,000 steps with 256 units. To build a kernel takes 0.2 ms. oneDNN reads the setting when a process uses it for
-    the first time. A setting of the user has priority.
-    """
-    if "DNNL_PRIMITIVE_CACHE_CAPACITY" not in os.environ:
-        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(MOST_KERNELS))
-
-
-def _initialize(network: Recurrence, method: str) -> None:
-    """Set the weights of each gate, and zero biases; `torch` leaves them as they are."""
-    for name, parameter in network.named_parameters() if method != "torch" else ():
-        if name.startswith("bias"):
-            nn.init.zeros_(parameter)
-            continue
-        for gate in parameter.detach().split(network.hidden_size):
-            initialize_weight(gate, method, 1.0)

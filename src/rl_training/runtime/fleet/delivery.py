@@ -76,19 +76,19 @@ def merged_rollout(parts: Sequence[Rollout]) -> Rollout:
         final_envs=np.concatenate([part.final_envs + first for part, first in zip(parts, first_envs, strict=True)]),
         final_obs=np.concatenate([part.final_obs for part in parts]),
         extras={name: np.concatenate([part.extras[name] for part in parts], 1) for name in parts[0].extras},
-        initial_memory=_merged_memory(parts),
+        initial_memory=_merged_memory([(part.initial_memory, part.rewards.shape[1]) for part in parts]),
     )
 
 
-def _merged_memory(parts: Sequence[Rollout]) -> Any:
-    """The memories before the first step. A part without one is at the start of its episodes: an empty memory."""
-    known = [part.initial_memory for part in parts if part.initial_memory is not None]
+def _merged_memory(parts: Sequence[tuple[Any, int]]) -> Any:
+    """Memories and envs of all parts. A part without one is at the start of its episodes: an empty memory."""
+    known = [memory for memory, _ in parts if memory is not None]
     if not known:
         return None
     like = known[0]
-    empty = [np.zeros((part.rewards.shape[1], *like.shape[1:]), like.dtype) for part in parts]
-    pairs = zip(parts, empty, strict=True)
-    return np.concatenate([zero if part.initial_memory is None else part.initial_memory for part, zero in pairs])
+    return np.concatenate(
+        [np.zeros((envs, *like.shape[1:]), like.dtype) if memory is None else memory for memory, envs in parts]
+    )
 
 
 def merged_step(parts: Sequence[Step]) -> Step:
@@ -98,7 +98,7 @@ def merged_step(parts: Sequence[Step]) -> Step:
     rows: dict[str, Any] = {}
     for each in fields(Step):
         values = [getattr(part, each.name) for part in parts]
-        if isinstance(values[0], np.ndarray) and each.name != "broken":
+        if isinstance(values[0], np.ndarray) and each.name not in ("broken", "memory"):
             rows[each.name] = np.concatenate(values)
     broken = None
     if any(part.broken is not None for part in parts):
@@ -106,4 +106,5 @@ def merged_step(parts: Sequence[Step]) -> Step:
         broken = np.concatenate(masks)
     extras = {name: np.concatenate([part.extras[name] for part in parts]) for name in parts[0].extras}
     episodes = [episode for part in parts for episode in part.episodes]
-    return replace(parts[0], **rows, extras=extras, episodes=episodes, broken=broken)
+    memory = _merged_memory([(part.memory, len(part.valid)) for part in parts])
+    return replace(parts[0], **rows, extras=extras, memory=memory, episodes=episodes, broken=broken)

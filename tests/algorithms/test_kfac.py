@@ -1,0 +1,225 @@
+"""K-FAC: its factors and steps against explicit Fisher matrices, Kronecker products of NumPy and slow loops."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rl_training.algorithms.common.kfac import KFACOptimizer, KroneckerFactors, kronecker_layers
+from rl_training.algorithms.common.natural_gradient import fisher_product, flat_gradient
+from rl_training.errors import ConfigError
+
+OPTIONS: dict[str, Any] = {"damping": 0.05, "momentum": 0.0, "statistics_decay": 0.9, "inverse_every": 1}
+
+
+def optimizer_of(model: nn.Module, known: Any = None, *, rate: float = 1.0, max_kl: float = 1e9, **options: Any) -> Any:
+    optimizer = KFACOptimizer(model, known=known or {}, **{**OPTIONS, **options})
+    optimizer.set_learning_rate(rate)
+    optimizer.max_kl.fill_(max_kl)
+    return optimizer
+
+
+def linear_gaussian() -> tuple[nn.Linear, Tensor, Tensor]:
+    """A linear model of the mean of a Gaussian of variance 1, inputs, and noise whose second moment is exactly I."""
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    inputs = torch.randn(5, 3).repeat_interleave(4, 0)
+    noise = 2.0**0.5 * torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]).repeat(5, 1)
+    return model, inputs, noise
+
+
+def observed(optimizer: Any, model: nn.Module, inputs: Tensor, noise: Tensor) -> None:
+    with optimizer.watching():
+        outputs = model(inputs)
+    optimizer.observe(0.5 * (outputs.detach() + noise - outputs).square().sum())
+
+
+def explicit_fisher(model: nn.Module, inputs: Tensor) -> Tensor:
+    """The Fisher matrix of the Gaussian, column by column: products that TRPO's tests compare with the Hessian."""
+    parameters = list(model.parameters())
+    mean_kl = 0.5 * (model(inputs) - model(inputs).detach()).square().sum(1).mean()
+    product = fisher_product(mean_kl, parameters)
+    size = sum(parameter.numel() for parameter in parameters)
+    return torch.stack([product(row) for row in torch.eye(size)], 1)
+
+
+def test_on_a_linear_gaussian_model_the_step_is_the_exact_natural_gradient() -> None:
+    model, inputs, noise = linear_gaussian()
+    fisher = explicit_fisher(model, inputs)
+    loss = (model(inputs) - torch.randn(20, 2)).square().mean()
+    gradient = flat_gradient(loss, list(model.parameters()))
+    optimizer = optimizer_of(model)
+    observed(optimizer, model, inputs, noise)
+    direction, curvature = optimizer.natural(gradient)
+    exact = torch.linalg.solve(fisher + 0.05 * torch.eye(len(fisher)), gradient)
+    np.testing.assert_allclose(direction, exact, rtol=2e-4, atol=1e-6)
+    np.testing.assert_allclose(curvature, exact @ fisher @ exact, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("rate", "bound"), [(10.0, True), (1e-3, False)])
+def test_a_step_moves_the_distribution_by_no_more_than_the_bound(rate: float, bound: bool) -> None:
+    model, inputs, noise = linear_gaussian()
+    old = copy.deepcopy(model)
+    optimizer = optimizer_of(model, rate=rate, max_kl=0.01)
+    observed(optimizer, model, inputs, noise)
+    optimizer.step((model(inputs) - torch.randn(20, 2)).square().mean())
+    with torch.no_grad():
+        kl = float(0.5 * (model(inputs) - old(inputs)).square().sum(1).mean())  # exactly quadratic for this model
+    assert kl == pytest.approx(float(optimizer.predicted_kl), rel=1e-3)
+    assert kl == pytest.approx(0.01, rel=1e-3) if bound else kl < 0.01
+    assert (float(optimizer.rate) < rate) == bound
+
+
+def test_with_large_damping_a_step_is_that_of_gradient_descent() -> None:
+    model, inputs, noise = linear_gaussian()
+    twin = copy.deepcopy(model)
+    target = torch.randn(20, 2)
+    optimizer = optimizer_of(model, rate=1e8 * 0.1, damping=1e8)
+    observed(optimizer, model, inputs, noise)
+    optimizer.step((model(inputs) - target).square().mean())
+    (twin(inputs) - target).square().mean().backward()
+    for mine, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        assert theirs.grad is not None
+        np.testing.assert_allclose(mine.detach(), theirs.detach() - 0.1 * theirs.grad, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_inverse_is_that_of_the_kronecker_product(bias: bool) -> None:
+    torch.manual_seed(1)
+    factors = KroneckerFactors(nn.Linear(4, 3, bias=bias))
+    rows, gradients = torch.randn(30, 4), torch.randn(30, 3)
+    factors.observe([(rows, gradients)], 1.0)
+    factors.decompose()
+    columns = np.concatenate([rows, np.ones((30, 1))], 1) if bias else rows.numpy()
+    inner, outer = columns.T @ columns / 30, gradients.numpy().T @ gradients.numpy() / 30
+    matrix = torch.randn(3, columns.shape[1])
+    fisher = np.kron(outer, inner)
+    exact = np.linalg.solve(fisher + 0.1 * np.eye(len(fisher)), matrix.numpy().ravel())
+    found, curvature = factors.natural(matrix, 0.1)
+    np.testing.assert_allclose(found.ravel(), exact, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(curvature, exact @ fisher @ exact, rtol=1e-3)
+
+
+def test_of_a_single_row_the_factors_give_the_exact_fisher_matrix_of_every_layer() -> None:
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    inputs, noise = torch.randn(1, 3), torch.randn(1, 2)
+    optimizer = optimizer_of(model)
+    observed(optimizer, model, inputs, noise)
+    outputs = model(inputs)
+    score = torch.autograd.grad(0.5 * (outputs.detach() + noise - outputs).square().sum(), list(model.parameters()))
+    for factors, (weight, bias) in zip(optimizer.factors, (score[:2], score[2:]), strict=True):
+        column = torch.cat([weight, bias[:, None]], 1).ravel()
+        fisher = np.kron(factors.outputs.numpy(), factors.inputs.numpy())
+        np.testing.assert_allclose(fisher, torch.outer(column, column), atol=1e-5)
+
+
+def test_the_factors_of_a_convolution_are_those_of_a_slow_loop_over_places() -> None:
+    torch.manual_seed(3)
+    layer = nn.Conv2d(2, 3, 2, stride=2, padding=1)
+    images, gradients = torch.randn(4, 2, 4, 4), torch.randn(4, 3, 3, 3)
+    factors = KroneckerFactors(layer)
+    factors.observe([(images, gradients)], 1.0)
+    padded = np.pad(images.numpy(), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    inner, outer = np.zeros((9, 9)), np.zeros((3, 3))
+    for row in range(4):
+        for y in range(3):
+            for x in range(3):
+                patch = np.append(padded[row, :, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2].ravel(), 1.0)
+                inner += np.outer(patch, patch) / 4
+                gradient = gradients[row, :, y, x].numpy()
+                outer += np.outer(gradient, gradient) / (4 * 9)
+    np.testing.assert_allclose(factors.inputs, inner, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(factors.outputs, outer, rtol=1e-5, atol=1e-6)
+
+
+def test_a_convolution_with_one_place_is_a_linear_layer() -> None:
+    torch.manual_seed(4)
+    conv, linear = nn.Conv2d(2, 3, 3), nn.Linear(18, 3)
+    images, gradients = torch.randn(6, 2, 3, 3), torch.randn(6, 3)
+    answers = []
+    for layer, inputs, outputs in ((conv, images, gradients[..., None, None]), (linear, images.flatten(1), gradients)):
+        factors = KroneckerFactors(layer)
+        factors.observe([(inputs, outputs)], 1.0)
+        factors.decompose()
+        answers.append(factors.natural(torch.ones(3, 19), 0.1)[0])
+    np.testing.assert_allclose(*answers, rtol=1e-4, atol=1e-5)
+
+
+def test_factors_are_a_mean_at_first_and_decay_later_and_bases_wait() -> None:
+    model, inputs, noise = linear_gaussian()
+    optimizer = optimizer_of(model, statistics_decay=0.5, inverse_every=3)
+    seen, bases = [], []
+    for number in range(7):
+        scaled = inputs * (number + 1)
+        observed(optimizer, model, scaled, noise)
+        optimizer.step(model(inputs).sum())
+        seen.append(float(optimizer.factors[0].inputs[0, 0]))
+        bases.append(optimizer.factors[0].input_values.clone())
+    first = seen[0]
+    expected = [first, first * (1 + 4) / 2]
+    for number in range(2, 7):
+        expected.append(0.5 * expected[-1] + 0.5 * (number + 1) ** 2 * first)
+    np.testing.assert_allclose(seen, expected, rtol=1e-5)
+    changed = [not torch.equal(*pair) for pair in itertools.pairwise(bases)]
+    assert changed == [True, True, True, False, False, True], "renewed at first, and then every third time"
+
+
+def test_momentum_averages_steps_and_a_known_parameter_has_its_own_curvature() -> None:
+    class WithDeviation(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mean, self.log_std = nn.Linear(3, 2), nn.Parameter(torch.zeros(2))
+
+    model = WithDeviation()
+    optimizer = optimizer_of(model, {model.log_std: 2.0}, rate=1.0, momentum=0.75)
+    before = model.log_std.detach().clone()
+    for expected in (0.25, 0.25 + 0.25 + 0.75 * 0.25):
+        optimizer.step(model.log_std.sum() + 0.0 * model.mean(torch.ones(1, 3)).sum())
+        moved = (before - model.log_std.detach()) * (2.0 + 0.05)
+        np.testing.assert_allclose(moved, expected, rtol=1e-5)
+
+
+def test_state_in_the_middle_of_a_cycle_continues_to_the_bit() -> None:
+    """Bases are older than factors here: without them, a restored optimizer would take another step."""
+    model, inputs, noise = linear_gaussian()
+    optimizer = optimizer_of(model, inverse_every=5, momentum=0.9)
+    twin = copy.deepcopy(model)
+    other = optimizer_of(twin, inverse_every=5, momentum=0.9)
+
+    def work(optimizer: Any, model: nn.Module, scale: float) -> None:
+        observed(optimizer, model, inputs * scale, noise)
+        optimizer.step((model(inputs) - 1.0).square().mean())
+
+    for number in range(7):
+        work(optimizer, model, 1.0 + number)
+    twin.load_state_dict(model.state_dict())
+    state = copy.deepcopy(optimizer.state_dict())
+    assert not torch.equal(state["layer_0_input_values"], torch.linalg.eigvalsh(state["layer_0_inputs"]))
+    other.load_state_dict(state)
+    for number in range(4):
+        for each, network in ((optimizer, model), (other, twin)):
+            work(each, network, 5.0 - number)
+        assert all(torch.equal(*pair) for pair in zip(model.parameters(), twin.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("layer", "name"),
+    [
+        (nn.LayerNorm(4), "LayerNorm"),
+        (nn.LSTM(4, 4), "LSTM"),
+        (nn.Conv2d(4, 4, 3, groups=2), "Conv2d"),
+        (nn.Conv2d(4, 4, 3, padding="same"), "Conv2d"),
+        (nn.Embedding(3, 4), "Embedding"),
+    ],
+)
+def test_a_layer_that_it_does_not_know_is_refused_in_one_line(layer: nn.Module, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"K-FAC knows linear and convolutional layers, but not {name}") as caught:
+        kronecker_layers(nn.Sequential(nn.Linear(4, 4), layer), {})
+    assert "\n" not in str(caught.value)
