@@ -29,7 +29,7 @@ from rl_training.algorithms.common.on_policy import (
 )
 from rl_training.algorithms.common.state_exploration import StateNoiseLearner
 from rl_training.algorithms.common.streams import Streams
-from rl_training.config.algorithms.ppo import PPOConfig
+from rl_training.config.algorithms.ppo import ClippedConfig, PPOConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.spaces import Spaces
@@ -70,7 +70,7 @@ def ppo_loss(
     entropy: Tensor,
     values: Tensor,
     batch: PolicyBatch,
-    config: PPOConfig,
+    config: ClippedConfig,
     *,
     clip_range: Scalar,
     entropy_coef: Scalar,

@@ -67,6 +67,7 @@ class EnvPoolVector(VectorEnv[Any, Any, Any]):
         self._close_pool()
 
     def _made(self, seed: int) -> Any:
+        assert self.spec is not None
         return _envpool().make(
             self.spec.id, env_type="gymnasium", num_envs=self.num_envs, seed=seed % 2**31, **self._options
         )

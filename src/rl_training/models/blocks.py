@@ -117,6 +117,7 @@ class BatchNorm(nn.Module):
         running_inverse = (self.running_variance + self.epsilon).rsqrt()
         scale = (running_inverse / inverse).clamp(1 / self.MOST_SCALE, self.MOST_SCALE)
         shift = ((mean - self.running_mean) * running_inverse).clamp(-self.MOST_SHIFT, self.MOST_SHIFT)
+        assert self.renorm_after is not None
         begun = self.passes >= self.renorm_after
         self.passes.add_(1)
         return torch.where(begun, scale, torch.ones_like(scale)), torch.where(begun, shift, torch.zeros_like(shift))

@@ -66,7 +66,8 @@ class MLPActorCritic(PolicyModel):
         assert isinstance(self.distribution, DiagonalGaussian)
         head, beside = noise_head(self.actor), self.critic if self.values_while_acting else None
         if self._latent is None:
-            self._latent = acting_forward(self.actor[:-1], self.encoder, self.normalizer, beside=beside)
+            hidden = nn.Sequential(*list(self.actor)[:-1])
+            self._latent = acting_forward(hidden, self.encoder, self.normalizer, beside=beside)
         outputs = self._latent(obs)
         features, values = (outputs, None) if beside is None else (outputs[:, :-1], outputs[:, -1])
         noise = head.noise_numpy(features, matrices)

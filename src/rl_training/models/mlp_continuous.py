@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -63,6 +65,10 @@ class ContinuousActorCritic(NormalizingModel):
         """Outputs of the policy network. Their gradient does not reach the encoder."""
         outputs: Tensor = self.policy_network(self._input(obs).detach())
         return outputs
+
+    def critic_networks(self) -> list[nn.Sequential]:
+        """The critics as networks that `run` takes."""
+        return cast("list[nn.Sequential]", list(self.critics))
 
     def q_values(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Values of all critics [critics, B]."""
@@ -155,7 +161,7 @@ class MLPSquashedGaussianActorCritic(ContinuousActorCritic):
         """Actions with state-dependent noise, for one matrix [F, A] of standard normal numbers per row."""
         head = noise_head(self.policy_network)
         if self._latent is None:
-            self._latent = acting_forward(self.policy_network[:-1], self.encoder, self.normalizer)
+            self._latent = acting_forward(nn.Sequential(*list(self.policy_network)[:-1]), self.encoder, self.normalizer)
         features = self._latent(obs)
         mean = head.numpy(features)[:, : self.action_dim]
         return np.tanh(mean + head.noise_numpy(features, matrices)), {}

@@ -18,7 +18,7 @@ class MLPREDQModel(MLPSquashedGaussianActorCritic):
     def __init__(self, spaces: Spaces, config: ModelConfig, *, num_critics: int, dropout: float = 0.0):
         self.dropout = dropout
         super().__init__(spaces, config, num_critics=num_critics)
-        layers = sum(isinstance(layer, Dropout) for layer in self.critics[0])
+        layers = sum(isinstance(layer, Dropout) for layer in self.critic_networks()[0])
         self.mask_sizes = config.for_critic().hidden_sizes[:layers] * num_critics
 
     def make_critic(self, inputs: int, outputs: int, config: ModelConfig) -> nn.Sequential:
@@ -30,7 +30,8 @@ class MLPREDQModel(MLPSquashedGaussianActorCritic):
         if masks is None or not self.mask_sizes:
             return torch.stack([critic(inputs).squeeze(-1) for critic in self.critics])
         parts = masks.split(self.mask_sizes, -1)
-        count = len(parts) // len(self.critics)
+        critics = self.critic_networks()
+        count = len(parts) // len(critics)
         own_masks = [parts[start : start + count] for start in range(0, len(parts), count)]
-        values = [run(critic, inputs, masks=own) for critic, own in zip(self.critics, own_masks, strict=True)]
+        values = [run(critic, inputs, masks=own) for critic, own in zip(critics, own_masks, strict=True)]
         return torch.stack(values).squeeze(-1)

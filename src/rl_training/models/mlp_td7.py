@@ -48,8 +48,9 @@ class EmbeddedNetwork(nn.Module):
 
     def __init__(self, inputs: int, embeddings: int, outputs: int, config: ModelConfig, size: int, tanh: bool = False):
         super().__init__()
-        self.first = nn.Sequential(nn.Linear(inputs, size), AvgL1Norm())
-        initialize_layer(self.first[0], config.initialization, 1.0)
+        linear = nn.Linear(inputs, size)
+        initialize_layer(linear, config.initialization, 1.0)
+        self.first = nn.Sequential(linear, AvgL1Norm())
         self.body = mlp(size + embeddings, outputs, config, tanh_output=tanh)
 
     def forward(self, inputs: Tensor, embeddings: Tensor) -> Tensor:

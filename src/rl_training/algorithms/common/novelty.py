@@ -103,7 +103,7 @@ class NoveltyBonus:
         return mean_metrics(history)
 
     def state_dict(self) -> dict[str, Any]:
-        parts = {"networks": self.networks, "optimizer": self.optimizer, "scale": self.scale}
+        parts: dict[str, Any] = {"networks": self.networks, "optimizer": self.optimizer, "scale": self.scale}
         return {name: part.state_dict() for name, part in parts.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
