@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,10 @@ def test_an_asynchronous_run_resumes_with_every_step_counted_once_and_says_that_
     for line in metric_lines(finished.run_dir):
         if line["kind"] == "train":
             assert line["env_steps_learned"] + line["env_steps_stale"] == line["env_steps"]
+
+
+def test_many_actors_in_one_process_resume_although_each_builds_a_model(tmp_path: Path) -> None:
+    """The limit on the size of a model that a checkpoint may ask for counts the learner, not the actors."""
+    case = replace(PIPELINED, num_envs=8)
+    half = run(case, tmp_path, stop_at(case.steps // 2), actors=8, backend="inline", mode="pipelined")
+    assert resume(half.run_dir, show=False).env_steps == case.steps

@@ -142,7 +142,8 @@ class RayFleet:
         self._published: Sequence[np.ndarray] = ()
         self._put: tuple[Sequence[np.ndarray], Any] = ((), None)  # the weights that are in the object store
         self._suspects: dict[str, float] = {}  # machines with a silent actor, and until when
-        self._head, self._probed_at, self._waits_for_room = "", 0.0, False
+        self._vital: dict[str, str] = {}  # what must answer, and where
+        self._probed_at, self._waits_for_room = 0.0, False
         self._remote: Any = ray.remote(RayActor)
         self._stack = contextlib.ExitStack()  # what ends with the fleet
         self.notes: list[str] = []
@@ -202,7 +203,7 @@ class RayFleet:
 
     def close(self) -> None:
         """End all actors, and the cluster if it was started for them. Works on a half-started fleet too."""
-        if self._head:
+        if self._vital:
             handles = [post.handle for post in self._posts if post.handle is not None]
             with contextlib.suppress(RayError, ValueError):
                 closing = [handle.close.remote() for handle in handles]
@@ -210,7 +211,7 @@ class RayFleet:
                     ray.wait(closing, num_returns=len(closing), timeout=CLOSE_SECONDS)
                 for handle in handles:
                     ray.kill(handle)
-        self._posts, self._head, self._put = [], "", ((), None)
+        self._posts, self._vital, self._put = [], {}, ((), None)
         self._stack.close()
 
     # The cluster.
@@ -225,13 +226,18 @@ class RayFleet:
             options |= {"include_dashboard": False, "_temp_dir": folder}
         elif address != "auto" and not answers(address):
             raise ConfigError(f"runtime.address: no Ray cluster answers at {address}", key="runtime.address")
-        if ray.is_initialized():  # by the program that uses this library: it is left as it is
-            self._head = ray.get_runtime_context().gcs_address
-            return
-        self._stack.callback(ray.shutdown)  # of a cluster that was joined, this ends only the connection
+        if not ray.is_initialized():  # else by the program that uses this library: it is left as it is
+            self._stack.callback(ray.shutdown)  # of a cluster that was joined, this ends only the connection
+            self._join(address, options)
+        here = ray.get_runtime_context()
+        node = self._nodes()[here.get_node_id()]
+        raylet = f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
+        self._vital = {"the head of the Ray cluster": here.gcs_address, "Ray on this machine": raylet}
+
+    def _join(self, address: str | None, options: dict[str, Any]) -> None:
         with _kept_handlers():
             try:
-                context: Any = ray.init(address or "local", **options)
+                ray.init(address or "local", **options)
             except (ConnectionError, RuntimeError, ValueError, TimeoutError, RayError) as error:
                 joined = f"no Ray cluster can be joined at {address}" if address else "no Ray cluster can be started"
                 raise ConfigError(
@@ -241,7 +247,6 @@ class RayFleet:
             raise ConfigError(
                 "runtime.backend: set RAY_AUTH_MODE=token before ray is imported, or leave that to the run"
             )
-        self._head = context.address_info["gcs_address"]
 
     def _check_travels(self) -> None:
         """ConfigError if the env cannot be pickled. Ray would say it at length."""
@@ -254,16 +259,14 @@ class RayFleet:
             ) from None
 
     def _check_head(self) -> None:
-        """FleetLost if the head of the cluster is gone. Ray itself would end this process, after a minute."""
+        """FleetLost if the cluster has lost its head, or this machine its part. Ray would end this process, or wait."""
         if time.monotonic() - self._probed_at < PROBE_SECONDS:
             return
-        for attempt in range(PROBES):
-            if answers(self._head):
-                self._probed_at = time.monotonic()
-                return
-            time.sleep(0.0 if attempt == PROBES - 1 else PROBE_SECONDS)
-        head, self._head = self._head, ""
-        raise FleetLost(f"the head of the Ray cluster ({head}) is gone")
+        for what, where in self._vital.items():
+            if not any(answers(where) or time.sleep(PROBE_SECONDS) for _ in range(PROBES)):
+                self._vital = {}
+                raise FleetLost(f"{what} ({where}) is gone")
+        self._probed_at = time.monotonic()
 
     def _nodes(self) -> dict[str, dict[str, Any]]:
         """The machines of the cluster by their id."""
