@@ -37,7 +37,9 @@ class MLPCrossQModel(MLPSquashedGaussianActorCritic):
     def q_values(self, obs: Tensor, actions: Tensor, *, batch_statistics: bool = False) -> Tensor:
         """Values of both critics [2, B]."""
         inputs = torch.cat([self._input(obs), actions], -1)
-        values = [run(critic, inputs, batch_statistics=batch_statistics).squeeze(-1) for critic in self.critic_networks()]
+        values = [
+            run(critic, inputs, batch_statistics=batch_statistics).squeeze(-1) for critic in self.critic_networks()
+        ]
         return torch.stack(values)
 
     def q_value(self, obs: Tensor, actions: Tensor) -> Tensor:

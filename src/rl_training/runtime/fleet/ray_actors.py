@@ -263,9 +263,13 @@ class RayFleet:
         if time.monotonic() - self._probed_at < PROBE_SECONDS:
             return
         for what, where in self._vital.items():
-            if not any(answers(where) or time.sleep(PROBE_SECONDS) for _ in range(PROBES)):
-                self._vital = {}
-                raise FleetLost(f"{what} ({where}) is gone")
+            attempts = PROBES
+            while not answers(where):
+                attempts -= 1
+                if attempts == 0:
+                    self._vital = {}
+                    raise FleetLost(f"{what} ({where}) is gone")
+                time.sleep(PROBE_SECONDS)
         self._probed_at = time.monotonic()
 
     def _nodes(self) -> dict[str, dict[str, Any]]:
