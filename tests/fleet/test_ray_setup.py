@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import stat
 import subprocess
@@ -20,6 +19,7 @@ from rl_training.errors import ConfigError
 from rl_training.runtime.fleet import ray_setup
 from rl_training.runtime.fleet.ray_setup import answers, check_store, keep_private, object_store_size, session_folder
 from rl_training.runtime.workflows import train
+from spawning_env import wait_until_gone
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -115,12 +115,24 @@ def test_a_head_answers_while_its_port_is_open() -> None:
     assert not answers("127.0.0.1:99999", 5.0)
 
 
+ORPHANS = """
+import subprocess, sys
+with open(sys.argv[1] + "/log", "w") as log:
+    print(subprocess.Popen(["sleep", "1000"], stdout=log, start_new_session=True).pid)
+"""
+
+
 def test_what_is_left_of_a_cluster_ends_with_its_folder() -> None:
+    """A process that writes there and has no parent. One of this program that does so is let alone."""
     with session_folder() as folder:
-        assert Path(folder).is_dir() and os.environ[ray_setup.FOLDER_VARIABLE] == folder
-        left = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-    assert left.wait(60) == -signal.SIGKILL
-    assert not Path(folder).exists() and ray_setup.FOLDER_VARIABLE not in os.environ
+        made = subprocess.run([sys.executable, "-c", ORPHANS, folder], stdout=subprocess.PIPE, text=True)
+        with open(f"{folder}/other", "w") as log:
+            own = subprocess.Popen(["sleep", "1000"], stdout=log)
+    assert not Path(folder).exists()
+    wait_until_gone([int(made.stdout)])
+    assert own.poll() is None
+    own.kill()
+    own.wait()
 
 
 def test_a_cluster_that_does_not_answer_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -24,25 +24,37 @@ SHARED_MEMORY = Path("/dev/shm")
 SMALLEST_STORE, LARGEST_STORE = 80 * 2**20, 4 * 2**30  # Ray refuses less than 75 MiB; pages are taken as they are used
 STORE_SHARE = 0.3  # of the memory that is free
 LONGEST_FOLDER = 20  # the path of a socket may have 107 characters, of which Ray takes some 80
-FOLDER_VARIABLE = "RL_TRAINING_RAY_FOLDER"
+# Ends what has a file of the folder open and is not below the process that started the cluster.
 SWEEPER = """
-import os, shutil, signal, sys, time
+import glob, os, shutil, signal, sys, time
 sys.stdin.read()
-mark = b"RL_TRAINING_RAY_FOLDER=" + sys.argv[1].encode() + b"\\0"
-for _ in range(50):
+folder, owner = sys.argv[1] + "/", int(sys.argv[2])
+
+def parent(process):
+    with open(f"/proc/{process}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[1])
+
+def is_left(process):
+    opened = any(os.readlink(path).startswith(folder) for path in glob.glob(f"/proc/{process}/fd/*"))
+    while opened and process > 1:
+        if process == owner:
+            return False
+        process = parent(process)
+    return opened
+
+for turn in range(50):
     found = False
     for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
         try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                if mark in file.read():
-                    found = True
-                    os.kill(int(name), signal.SIGKILL)
+            if is_left(int(name)):
+                found = True
+                os.kill(int(name), signal.SIGKILL)
         except OSError:
             pass
-    if not found:
+    if not found and turn > 1:  # a file may have been closed while it was looked at
         break
     time.sleep(0.1)
-shutil.rmtree(sys.argv[1], ignore_errors=True)
+shutil.rmtree(folder, ignore_errors=True)
 """
 HEAD_SECONDS = 5.0  # for an answer of a machine that is to be there
 
@@ -96,18 +108,14 @@ def session_folder() -> Iterator[str]:
     """A new folder for the logs and sockets of a cluster, with a path that leaves room for the names of sockets.
 
     A small process waits until this one leaves the context or ends, however it ends. Then it kills what is left of the
-    cluster, which is found by the folder in its environment, and removes the folder. Ray itself forgets some of its
-    processes if its head is killed.
+    cluster, which is found by the logs that it writes to the folder, and removes the folder. Ray itself forgets some of
+    its processes if its head or its learner is killed.
     """
     usual = tempfile.gettempdir()
     folder = tempfile.mkdtemp(prefix="rl-ray-", dir=usual if len(usual) <= LONGEST_FOLDER else "/tmp")
-    command = [sys.executable, "-I", "-S", "-c", SWEEPER, folder]
+    command = [sys.executable, "-I", "-S", "-c", SWEEPER, folder, str(os.getpid())]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):  # waits for its end
-        os.environ[FOLDER_VARIABLE] = folder
-        try:
-            yield folder
-        finally:
-            os.environ.pop(FOLDER_VARIABLE, None)
+        yield folder
 
 
 def check_store(needed: int, size: int, *, joined: bool) -> None:
