@@ -106,7 +106,7 @@ def test_a_run_whose_head_is_gone_is_saved_and_can_be_resumed(service: str, tmp_
         os.kill(head, signal.SIGKILL)
         assert run.wait(MINUTES) == 75
         name = f"a run is saved and ends after the {service.rpartition('/')[2]} of its Ray head is killed, after"
-        record_figure(5, name, time.monotonic() - lost_at, "<= 20 s")
+        record_figure(5, name, time.monotonic() - lost_at, "<= 60 s")
         assert left_after(5.0, below) == 0
     steps = train_lines(tmp_path)[-1]["env_steps"] + 1000
     words = ["resume", "latest", "--output-dir", str(tmp_path / "runs"), "--total-timesteps", str(steps), "--quiet"]
