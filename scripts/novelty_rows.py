@@ -3,8 +3,7 @@
     python scripts/novelty_rows.py                    # five seeds with the bonus and five without, 300,000 steps
     python scripts/novelty_rows.py rnd --seeds 100    # one of the two
 
-The figures are in docs/exploration.md. The floor is 0.8 and the bar 0.95; PPO alone must stay at 0. Settings were
-chosen on seed 100.
+The floor is 0.8 and the bar 0.95; PPO alone must stay at 0. Settings are chosen on seeds from 100 on.
 """
 
 from __future__ import annotations
