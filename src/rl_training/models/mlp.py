@@ -146,7 +146,7 @@ def acting_forward(
     second network `beside` on the same features are appended as further columns. It takes whole observations: with
     an `encoder`, the mask of the actions is dropped here.
     """
-    modules = [network] if encoder is None else [network, encoder]
+    modules: list[nn.Module] = [network] if encoder is None else [network, encoder]
     parameter = next((parameter for module in modules for parameter in module.parameters()), None)
     device = torch.device("cpu") if parameter is None else parameter.device  # a network may be without layers
     on_vectors = encoder is None or isinstance(encoder, VectorEncoder)

@@ -72,7 +72,8 @@ class StateNoiseLearner(Learner[Config]):
     def initial_noise(self) -> float | None:
         """What the model needs to know: the initial log-std of its noise matrix, or None if it has none."""
         settings: Any = self.config
-        return settings.noise_log_std if settings.state_dependent_noise else None
+        initial: float | None = settings.noise_log_std if settings.state_dependent_noise else None
+        return initial
 
     def act(
         self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
