@@ -28,6 +28,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "ppo": {**ON_POLICY, "minibatch_size": 4, **NOISE},
     "a2c": {**ON_POLICY, **NOISE},
     "sac": NOISE,
+    "tqc": NOISE,
 }
 
 

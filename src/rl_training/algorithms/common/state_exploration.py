@@ -1,4 +1,4 @@
-"""Exploration by noise that is a lasting function of the state: what PPO, A2C and SAC share of gSDE.
+"""Exploration by noise that is a lasting function of the state: what PPO, A2C, SAC and TQC share of gSDE.
 
 Raffin et al. (2021), arXiv:2005.05719. The policy is a Gaussian whose variance depends on the state
 (`models/exploration_head.py`), so no loss changes. Only acting does: its noise comes from a matrix per env that stays

@@ -1,4 +1,4 @@
-"""Settings of state-dependent exploration (gSDE), which PPO, A2C and SAC share."""
+"""Settings of state-dependent exploration (gSDE), which PPO, A2C, SAC and TQC share."""
 
 from __future__ import annotations
 
