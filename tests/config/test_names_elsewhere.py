@@ -74,7 +74,7 @@ def test_a_name_of_another_library_gets_ours(algo: str, name: str, ours: str) ->
         ("ppo", "policy", "model.encoder"),
         ("sac", "action_noise", "ddpg, td3, d4pg and naf have exploration_noise"),
         ("dqn", "optimize_memory_usage", "stores each image once"),
-        ("ppo", "buffer_size", "algo dqn or "),  # ours, but of other algorithms
+        ("ppo", "buffer_size", " or dqn or "),  # ours, but of other algorithms
         ("ppo", "hidden_size", "did you mean model.hidden_sizes?"),
         ("recurrent_ppo", "hidden_size", "did you mean algo_kwargs.memory_size?"),
         ("impala", "batch_size", "did you mean algo_kwargs.num_minibatches?"),
