@@ -328,9 +328,7 @@ class JointReader(SoftReader):
 
 
 class EnsembleReader(SoftReader):
-    """REDQ and DroQ: the same, whatever is dropped. Both have one step, which calls `redq_loss`."""
-
-    loss = "redq_loss"
+    """REDQ and DroQ: the same, whatever is dropped."""
 
     def assume_values(self, learner: Any, function: ValueFunction) -> None:
         critics = len(learner.model.critics)

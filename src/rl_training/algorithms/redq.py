@@ -38,7 +38,9 @@ def redq_loss(q_values: Tensor, target: Tensor, weights: Tensor | None = None) -
     return critic_loss(q_values, target, weights)
 
 
-droq_loss = redq_loss
+def droq_loss(q_values: Tensor, target: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Metrics]:
+    """REDQ's loss; what differs are the critics.   q_values [critics, B]."""
+    return critic_loss(q_values, target, weights)
 
 
 def redq_actor_loss(q_values: Tensor, log_probs: Tensor, temperature: Tensor) -> Tensor:
@@ -58,7 +60,7 @@ class REDQ(SoftActorCritic[REDQConfig, MLPREDQModel]):
             next_q = self.target.module.q_values(batch.next_obs, next_actions, masks[0]).index_select(0, chosen)
             target = sac_target(batch, next_q, next_log_probs, temperature)
         q_values = model.q_values(batch.obs, batch.actions, masks[1])
-        loss, metrics = redq_loss(q_values, target, batch.weights)
+        loss, metrics = self.loss_of_critics(q_values, target, batch.weights)
         metrics["critic_grad_norm"] = self.critic_optimizer.step(loss)
         if actor_too:
             actions, log_probs = model.sample(batch.obs, noise)
@@ -66,6 +68,9 @@ class REDQ(SoftActorCritic[REDQConfig, MLPREDQModel]):
             metrics |= self.soft_actor_step(actor_loss, log_probs, temperature)
         self.target.follow(self.config.tau)
         return metrics, td_errors(q_values, target)
+
+    def loss_of_critics(self, q_values: Tensor, target: Tensor, weights: Tensor | None) -> tuple[Tensor, Metrics]:
+        return redq_loss(q_values, target, weights)
 
     def step_inputs(self, batch: Transitions) -> tuple[Any, ...]:
         """As in SAC; then the critics of the target, the masks of three passes, and whether the actor learns."""
@@ -91,6 +96,9 @@ class DroQ(REDQ):
     """REDQ with two critics that have dropout and layer norm."""
 
     config_class = DroQConfig
+
+    def loss_of_critics(self, q_values: Tensor, target: Tensor, weights: Tensor | None) -> tuple[Tensor, Metrics]:
+        return droq_loss(q_values, target, weights)
 
     def make_model(self) -> MLPREDQModel:
         config = self.model_config
