@@ -11,7 +11,8 @@ from figures import record_figure
 
 PREDICTION = """
 import sys, numpy as np
-from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
+from rl_training.data.priority_options import PriorityOptions
+from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.replay_layout import ReplayLayout
 
 def resident():

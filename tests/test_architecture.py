@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -231,7 +233,8 @@ def test_every_algorithm_field_is_read(algorithm: str) -> None:
     """A read in another algorithm's own file does not count: this one would still ignore the field.
 
     Except for one in contrib, which may be a core algorithm with another model, and for one that has the settings of
-    another, such as A3C those of A2C: the losses that they import are their own.
+    another, such as A3C those of A2C. Functions that it imports from another file, such as a loss, are its own, and so
+    are properties of its config that are read.
     """
     home = learner_module(algorithm)
     lent = {target.rpartition(".")[2] for target, _ in imported_modules(home)}
@@ -239,8 +242,33 @@ def test_every_algorithm_field_is_read(algorithm: str) -> None:
         config = get_config_class(algorithm)
         lent = {name for name in lent & set(ALGORITHMS) if issubclass(config, own_settings(name))}
     read = read_outside_config(but_not=set(ALGORITHMS) - {algorithm, ALGORITHMS[algorithm].file} - lent)
+    read |= read_by_imported_functions(home)
+    read |= read_by_properties(get_config_class(algorithm), read)
     unread = set(get_config_class(algorithm).model_fields) - read
     assert not unread, f"{algorithm}: nothing reads {', '.join(sorted(unread))}"
+
+
+def read_by_imported_functions(module: str) -> set[str]:
+    """What is read in functions that `module` imports by name."""
+    read: set[str] = set()
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            names = {alias.name for alias in node.names}
+            read |= {
+                part.attr
+                for function in tree(node.module).body
+                if isinstance(function, ast.FunctionDef) and function.name in names
+                for part in ast.walk(function)
+                if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load)
+            }
+    return read
+
+
+def read_by_properties(config: type[Any], read: set[str]) -> set[str]:
+    """The fields behind those properties of a config that are read."""
+    properties = [vars(part)[name] for part in config.__mro__ for name in read & set(vars(part))]
+    sources = [textwrap.dedent(inspect.getsource(each.fget)) for each in properties if isinstance(each, property)]
+    return {node.attr for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
 
 
 def own_settings(algorithm: str) -> tuple[type[Any], ...]:

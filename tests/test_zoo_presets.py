@@ -248,8 +248,8 @@ def test_list_shows_manifests_and_rows() -> None:
     assert set(listed) == {"atari", "box2d", "classic", "mujoco"}
     assert call("list", "zoo", "--json").json == list(listed.values())
     rows = call("zoo", "list", "mujoco", "--json").json
-    assert listed["mujoco"]["rows"] == len(rows) == 6
-    assert {line["environment"] for line in rows} == {"HalfCheetah-v5", "Hopper-v5"}
+    assert listed["mujoco"]["rows"] == len(rows) >= 6
+    assert {"HalfCheetah-v5", "Hopper-v5"} < {line["environment"] for line in rows}
     for name in ("dqn", "ppo", "recurrent_ppo"):
         assert f"atari/{name}_breakout" in call("zoo", "list").out
     shown = call("zoo", "list", "classic")

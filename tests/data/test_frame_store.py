@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from rl_training.data import replay_memory
 from rl_training.data.frame_store import FrameStore
-from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
+from rl_training.data.priority_options import PriorityOptions
+from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.replay_layout import ReplayLayout
 from rl_training.errors import ConfigError
 

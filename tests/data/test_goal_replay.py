@@ -10,7 +10,7 @@ import pytest
 
 from rl_training.data import goal_replay
 from rl_training.data.goal_replay import GoalReplay, Hindsight
-from rl_training.data.replay_buffer import PriorityOptions
+from rl_training.data.priority_options import PriorityOptions
 from rl_training.data.replay_layout import ReplayLayout
 from rl_training.envs.goals import GoalColumns, GoalRules
 from rl_training.envs.spaces import Spaces

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
+from rl_training.data.priority_options import PriorityOptions
+from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.replay_layout import ReplayLayout
 
 LAP = PriorityOptions(exponent=0.4, floor=1.0, refresh_every=2)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from rl_training.data import replay_memory
-from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
+from rl_training.data.priority_options import PriorityOptions
+from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.replay_layout import ReplayLayout
 from rl_training.errors import ConfigError
 

@@ -9,7 +9,8 @@ import pytest
 
 from replay_helpers import DISCRETE
 from rl_training.config.algorithms.apex_dqn import ApexDQNConfig
-from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
+from rl_training.data.priority_options import PriorityOptions
+from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.replay_factory import make_sharded_replay
 from rl_training.data.replay_layout import ReplayLayout
 from rl_training.data.sharded_replay import ShardedReplay

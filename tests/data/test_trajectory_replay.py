@@ -11,8 +11,8 @@ import torch
 
 from rl_training.config.algorithms.r2d2 import R2D2Config
 from rl_training.data import replay_memory
+from rl_training.data.priority_options import PriorityOptions
 from rl_training.data.recurrent_rollout_buffer import RecurrentRolloutBuffer
-from rl_training.data.replay_buffer import PriorityOptions
 from rl_training.data.replay_factory import make_replay
 from rl_training.data.replay_layout import ReplayLayout
 from rl_training.data.rollout import Rollout

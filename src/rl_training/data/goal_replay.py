@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
+from rl_training.data.priority_options import PriorityOptions
+from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.replay_layout import ReplayLayout
 from rl_training.data.transitions import Transitions
 from rl_training.envs.goals import GoalColumns, GoalRules

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from rl_training.data.frame_store import FrameStore
 from rl_training.data.mixed_store import MixedStore
 from rl_training.data.observation_store import ObservationStore, WholeObservations
+from rl_training.data.priority_options import PriorityOptions, importance_weights
 from rl_training.data.replay_layout import Column, ReplayLayout
 from rl_training.data.sum_tree import SumTree
 from rl_training.data.transitions import Transitions
@@ -19,20 +19,6 @@ from rl_training.errors import NumericalError
 
 # Below this share of valid rows, listing them is cheaper than drawing until a valid one is drawn.
 _MINIMUM_ACCEPTANCE = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class PriorityOptions:
-    """Proportional priorities: rows are drawn in proportion to (|priority| + epsilon) ** exponent.
-
-    With a `floor`, to max(|priority|, floor) ** exponent (LAP, arXiv:2007.06049). A new row gets the highest priority
-    so far; with `refresh_every`, that is looked up again among the stored rows after so many updates.
-    """
-
-    exponent: float = 0.6
-    epsilon: float = 1e-6
-    floor: float = 0.0
-    refresh_every: int = 0
 
 
 class ReplayBuffer:
@@ -379,12 +365,6 @@ class ReplayBuffer:
             "prioritized": self._tree is not None,
             **self.observations.description(),
         }
-
-
-def importance_weights(priorities: np.ndarray, exponent: float) -> torch.Tensor:
-    """(N P) ** -beta divided by its maximum in the batch: N and the total cancel."""
-    ratios = (priorities / priorities.min()) ** -exponent
-    return torch.from_numpy(ratios.astype(np.float32))
 
 
 def _store_class(layout: ReplayLayout) -> type[ObservationStore]:

@@ -10,7 +10,8 @@ import numpy as np
 from rl_training.config.base import ReplayConfig
 from rl_training.config.pixels import frame_stack
 from rl_training.data.goal_replay import GoalReplay, Hindsight
-from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
+from rl_training.data.priority_options import PriorityOptions
+from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.replay_layout import Column, ReplayLayout
 from rl_training.data.replay_memory import check_replay_fits
 from rl_training.data.sharded_replay import ShardedReplay

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_training.data.replay_buffer import ReplayBuffer, importance_weights
+from rl_training.data.priority_options import importance_weights
+from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.transitions import Transitions
 
 

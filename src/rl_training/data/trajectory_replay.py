@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.data.replay_buffer import PriorityOptions, ReplayBuffer
+from rl_training.data.priority_options import PriorityOptions
+from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.replay_layout import Column, ReplayLayout
 
 MEMORY = "memory"

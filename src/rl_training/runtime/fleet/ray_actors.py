@@ -19,26 +19,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import ray
 from ray.exceptions import ActorUnschedulableError, OutOfMemoryError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from threadpoolctl import threadpool_limits
 
 from rl_training._version import __version__
 from rl_training.config.base import RolloutConfig
-from rl_training.config.own_classes import allow, given_class, hand_over
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.async_messages import HEADER, unpack
 from rl_training.envs.async_vector import CONSTRUCTOR_PATIENCE
-from rl_training.envs.async_worker import refusal
 from rl_training.envs.env_types import EnvSource
-from rl_training.errors import ConfigError, EnvError, raise_interrupts
-from rl_training.runtime.fleet.actor import Actor
-from rl_training.runtime.fleet.delivery import ActorFailure, Delivery, failure_of
+from rl_training.errors import ConfigError, EnvError
+from rl_training.runtime.fleet.delivery import ActorFailure, Delivery
 from rl_training.runtime.fleet.fleet_protocol import FleetLost, Greeting
 from rl_training.runtime.fleet.ray_setup import answers, check_store, object_store_size, session_folder
+from rl_training.runtime.fleet.remote_actor import Luggage, RemoteActor
 from rl_training.runtime.fleet.tickets import Ticket
 from rl_training.text import describe_error, one_line, reason
 
@@ -51,72 +47,15 @@ SUSPECT_SECONDS = 120.0  # a machine whose actor was silent gets no new one for 
 SUSPENDED_SECONDS = 2.0  # a wait that takes this much longer than asked: this process itself was stopped meanwhile
 
 
-class RayActor:
-    """The side of an actor that Ray runs. Errors are answers: Ray would wrap those that are raised."""
-
-    def __init__(self, config: TrainConfig, env: EnvSource | None, index: int, luggage: Luggage):
-        import torch
-
-        torch.set_num_threads(1)
-        threadpool_limits(1, "blas")
-        luggage.unpack(config)
-        self._parts = config, env, index
-        self._actor: Actor | None = None
-        self._config: TrainConfig | None = None
-        self._idle_since = time.perf_counter()
+class RayActor(RemoteActor):
+    """The side of an actor that Ray runs."""
 
     def make(self) -> tuple[Greeting, str, str] | bytes:
         """Make the envs. The answer says what they are, which machine this is, and which version is installed on it."""
-        try:
-            self._actor = actor = Actor(*self._parts)
-        except BaseException as error:
-            raise_interrupts(error)
-            return refusal(error)
-        return actor.greeting, ray.get_runtime_context().get_node_id(), __version__
-
-    def equip(self, config: TrainConfig) -> None:
-        self._config = config
-
-    def collect(self, ticket: Ticket, weights: Sequence[np.ndarray]) -> Delivery | ActorFailure | None:
-        if self._actor is None:
-            return None  # `make` has said why
-        waited = time.perf_counter() - self._idle_since
-        try:
-            if self._config is not None:
-                self._actor.equip(self._config)
-                self._config = None
-            self._actor.adopt(weights)
-            return self._actor.collect(ticket, waited)
-        except BaseException as error:
-            raise_interrupts(error)
-            return failure_of(self._actor.index, error)
-        finally:
-            self._idle_since = time.perf_counter()
-
-    def close(self) -> None:
-        if self._actor is not None:
-            self._actor.close()
-
-
-@dataclass(frozen=True)
-class Luggage:
-    """What a process of another machine does not know: envs that the program has registered, and its own encoder."""
-
-    specs: dict[str, Any]
-    encoder: type[Any] | None
-
-    @classmethod
-    def of(cls, config: TrainConfig) -> Luggage:
-        spec = gym.registry.get(config.env_id)
-        return cls({} if spec is None else {config.env_id: spec}, given_class(str(config.model.encoder)))
-
-    def unpack(self, config: TrainConfig) -> None:
-        for name, spec in self.specs.items():
-            gym.registry.setdefault(name, spec)
-        if self.encoder is not None:
-            hand_over(str(config.model.encoder), self.encoder)
-        elif config.model.has_own_encoder:
-            allow(str(config.model.encoder))
+        answer = self.make_envs()
+        if isinstance(answer, bytes):
+            return answer
+        return answer, ray.get_runtime_context().get_node_id(), __version__
 
 
 @dataclass
