@@ -29,8 +29,9 @@ LONGEST_TRAINED = 200  # vector steps in which the batched Pendulum and Mountain
 RESUMED = frozenset(
     [f"{algo}/acrobot" for algo in ("a2c", "appo", "impala", "ppg", "ppo", "recurrent_ppo", "trpo")]
     + [f"{algo}/mountaincar_continuous" for algo in ("d4pg", "ddpg", "mpo", "naf", "sac", "td3")]
-    + [f"{algo}/cartpole" for algo in ("iqn", "pqn", "qr_dqn", "rainbow")]
-    + ["c51/mountaincar", "dqn/cartpole_rainbow_parts", "dqn/pong_atari"]
+    + [f"{algo}/cartpole" for algo in ("a3c", "acer", "acktr", "apex_dqn", "iqn", "pqn", "qr_dqn", "rainbow")]
+    + [f"{algo}/pendulum" for algo in ("apex_d4pg", "crossq", "droq", "redq", "td7", "tqc")]
+    + ["c51/mountaincar", "dqn/cartpole_rainbow_parts", "dqn/pong_atari", "r2d2/cartpole_masked"]
 )
 
 
@@ -76,13 +77,13 @@ def _on_policy(config: Any) -> dict[str, Any]:
 def _replay(config: Any) -> dict[str, Any]:
     """A buffer that is overwritten before the end, targets that are copied several times, schedules that finish."""
     settings = config.algo_kwargs
-    total = max(480, 2 * _short_episode(config) * config.num_envs)
+    total = max(480, 2 * _short_episode(config) * config.num_envs, settings.batch_size * 5 // 4)
     changes: dict[str, Any] = {
         "total_timesteps": total,
         "log_every": total // 12,
         "eval_every": total // 2,
         "checkpoint_every": total * 5 // 8,
-        "algo_kwargs.learning_starts": total // 4,
+        "algo_kwargs.learning_starts": min(200, total // 4),
         "algo_kwargs.buffer_size": max(settings.batch_size, total // 2),
     }
     if hasattr(settings, "target_update_every"):

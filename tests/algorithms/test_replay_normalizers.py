@@ -11,6 +11,7 @@ import torch
 from replay_helpers import BOX, DISCRETE, assert_same_parameters, make_batch, make_learner
 from rl_training.config.base import ReplayConfig
 from rl_training.experiment.registry import ALGORITHMS, get_config_class, get_spec
+from rl_training.models.mlp_td7 import copy_weights
 
 # r2d2 learns from windows: tests/test_r2d2_update.py has its normalizer.
 REPLAY = [name for name in ALGORITHMS if issubclass(get_config_class(name), ReplayConfig) and name != "r2d2"]
@@ -24,6 +25,8 @@ def test_acting_and_learning_see_every_observation_normalized_once(algo: str) ->
     rng = np.random.default_rng(0)
     through.observe(5 + 3 * rng.standard_normal((200, 3)))
     normalizer = through.model.normalizer
+    if algo == "td7":  # its policy acts as it was when its trial began, statistics included
+        copy_weights(through.acting, through.model)
     for number in range(3):
         batch = make_batch(spaces, 16, number)
         batch.obs, batch.next_obs = 5 + 3 * batch.obs, 5 + 3 * batch.next_obs
@@ -36,4 +39,5 @@ def test_acting_and_learning_see_every_observation_normalized_once(algo: str) ->
         through.update(batch)
         plain.update(dataclasses.replace(batch, **seen))
         assert_same_parameters(through.model, plain.model, 1e-4)
-        assert_same_parameters(through.target.module, plain.target.module, 1e-4)
+        if hasattr(through, "target"):
+            assert_same_parameters(through.target.module, plain.target.module, 1e-4)

@@ -183,5 +183,5 @@ def test_resume_changes_nothing_but_the_machine_settings(change: str, run: Path)
     before = (run / "config.yaml").read_text()
     outcome = call("resume", run, "--set", change)
     assert outcome.code == 2 and len(outcome.err.splitlines()) == 1
-    assert "cannot change when a run is resumed, only compile, threads, device" in outcome.err
+    assert "cannot change when a run is resumed, only compile, precision, threads" in outcome.err
     assert (run / "config.yaml").read_text() == before

@@ -11,11 +11,9 @@ from rl_training.config.loading import load_config
 from rl_training.runtime.workflows import train
 from rl_training.zoo.manifest import load_manifest
 
-SMALL = {
-    "sac": {"learning_starts": 240, "buffer_size": 1_000},
-    "td3": {"learning_starts": 240, "buffer_size": 1_000},
-    "ppo": {"num_steps": 128},
-}
+SMALL = {"ppo": {"num_steps": 128}}
+SMALL_REPLAY = {"learning_starts": 250, "buffer_size": 1_000}
+ACTIONS = {"halfcheetah": 6, "hopper": 3, "walker2d": 6, "ant": 8}
 
 
 @pytest.mark.parametrize("preset", [entry.name for entry in load_manifest("mujoco").entries])
@@ -29,10 +27,11 @@ def test_a_tiny_run_of_the_preset_works(preset: str, tmp_path: Path, monkeypatch
         "compile": "off",
     }
     changes |= {"threads": 1, "output_dir": str(tmp_path), "env_kwargs": {"max_episode_steps": 50}}
-    config = load_config(preset, changes | SMALL[preset.split("/")[0]])
+    algo, _, name = preset.partition("/")
+    config = load_config(preset, changes | SMALL.get(algo, SMALL_REPLAY))
     result = train(config, show=False)
     assert result.env_steps == 256 and result.evaluation is not None
-    assert result.agent.spaces.action_shape == ((6,) if "cheetah" in preset else (3,))
+    assert result.agent.spaces.action_shape == (ACTIONS[name.partition("_")[0]],)
 
 
 def test_presets_have_the_published_settings() -> None:

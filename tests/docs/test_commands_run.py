@@ -50,6 +50,7 @@ SMALLER = [
     (r" --jobs 2\b", ""),
     (r"--seeds 0,1,2\b", "--seeds 0,1"),
     (r"--episodes \d+", "--episodes 1"),
+    (r"r2d2/cartpole_masked", "r2d2/cartpole_masked --set learning_starts=100"),
     (r"--actors 4", "--actors 2 --set runtime.backend=inline"),
     (r"docs/benchmarks/results", str(ROOT / "docs" / "benchmarks" / "results")),
 ]
@@ -66,7 +67,7 @@ gym.register("MyEnv-v0", entry_point=CartPoleEnv, max_episode_steps=20)
 
 def commands(page: Path) -> list[str]:
     """The indented lines of a page that call a program, without comments; fenced blocks of a shell too."""
-    text = page.read_text(encoding="utf-8")
+    text = re.sub(r"\\\n *", "", page.read_text(encoding="utf-8"))
     shell = "\n".join(re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
     text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     lines = [*re.findall(r"^ {4,8}(?:\$ )?(\S.*)$", text, re.MULTILINE), *shell.splitlines()]

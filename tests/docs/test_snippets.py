@@ -34,9 +34,11 @@ def cases(language: str) -> list[object]:
 
 
 def commands(page: Path) -> list[str]:
-    """Indented lines that call the command line, without their comments."""
-    lines = re.findall(r"^ {4}(rl-training .*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return [part.strip() for line in lines for part in line.partition("  #")[0].partition(" # ")[0].split("&&")]
+    """Indented lines that call the command line, without their comments. A line may continue after a backslash."""
+    text = re.sub(r"\\\n *", "", page.read_text(encoding="utf-8"))
+    lines = re.findall(r"^ {4}(rl-training .*)$", text, re.MULTILINE)
+    parts = [part for line in lines for part in line.partition("  #")[0].partition(" # ")[0].split("&&")]
+    return [part.strip().removesuffix("&").strip() for part in parts]
 
 
 @pytest.mark.parametrize("program", cases("python"))

@@ -16,6 +16,7 @@ from on_policy_helpers import learn_from
 from probe_suite import build_loop
 from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.api import A2C
+from rl_training.config.algorithm_table import ALGORITHMS
 from rl_training.config.base import RolloutConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.probes import AutoresetCanaryProbe, probe_vector_env
@@ -107,7 +108,7 @@ def test_acting_within_a_rollout_sees_the_steps_before_it() -> None:
     assert seen == [0] * 5 + [10] * 5
 
 
-@pytest.mark.parametrize("algo", ON_POLICY)
+@pytest.mark.parametrize("algo", [name for name in ON_POLICY if ALGORITHMS[name].loop == "on-policy"])
 def test_a_round_shapes_rewards_then_updates_then_shows_the_observations(algo: str) -> None:
     """Reset rows and ends of both kinds included; a twin learner gets the same rollouts from `learn_from`."""
     settings: dict[str, Any] = {"num_steps": 12, "reward_scale": 0.5, "reward_clip": 0.6, "normalize_rewards": True}

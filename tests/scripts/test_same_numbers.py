@@ -231,7 +231,7 @@ def test_only_takes_beginnings_and_names_behind_the_slash(script: Callable[[str]
 
     assert chosen() == PRESETS
     assert {preset.partition("/")[0] for preset in chosen("ppo/")} == {"ppo"}
-    assert {preset.partition("/")[0] for preset in chosen("atari")} == {"dqn", "ppo", "recurrent_ppo"}
+    assert {preset.partition("/")[0] for preset in chosen("atari")} == {"apex_dqn", "dqn", "ppo", "recurrent_ppo"}
 
 
 def test_an_unknown_commit_is_one_line() -> None:

@@ -116,6 +116,7 @@ MODELS: dict[str, Build] = {
     "images_tqc": lambda config: MLPTQCModel(BOX_PIXELS, config, num_critics=2, num_quantiles=3),
     "images_td7": lambda config: MLPTD7Model(BOX_PIXELS, config, embedding_size=6).requires_grad_(True),
     "images_crossq": lambda config: MLPCrossQModel(BOX_PIXELS, config),
+    "images_redq": lambda config: MLPREDQModel(BOX_PIXELS, config, num_critics=2),
     "images_lstm": lambda config: LSTMActorCritic(PIXELS, config, memory_size=5),
     "images_recurrent_q": lambda config: RecurrentQNetwork(PIXELS, config, memory_size=5),
     "images_q_network_dueling": lambda config: MLPQNetwork(PIXELS, config, dueling=True),

@@ -111,6 +111,8 @@ OUT_OF_RANGE: dict[str, list[float]] = {
     "auxiliary_epochs": [0],
     "auxiliary_minibatch_size": [0],
     "auxiliary_learning_rate": [-1e-9],
+    "embedding_learning_rate": [-1e-9],
+    "rescaling": [0.0, -1e-3],
     "novelty_learning_rate": [-1e-9],
     "noise_interval": [0],
     "clone_coef": [-0.1],

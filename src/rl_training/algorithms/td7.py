@@ -35,7 +35,7 @@ from torch.nn import functional as F
 
 from rl_training.algorithms.common.learner import Action, FinishedEpisode, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics
-from rl_training.algorithms.common.optimizer import vectors_of
+from rl_training.algorithms.common.optimizer import flatten_parameters, vectors_of
 from rl_training.algorithms.common.replay_learner import NoisyActorCritic
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.algorithms.td7 import TD7Config
@@ -136,6 +136,7 @@ class TD7(NoisyActorCritic[TD7Config, MLPTD7Model]):
         self.embedding_optimizer = self.add_optimizer(self.embedding, self.config.embedding_learning_rate)
         self.value_range = ValueRange().to(self.device)
         self.acting, self.kept = policy_copy(self.model), policy_copy(self.model)
+        flatten_parameters(self.acting.parameters())  # one vector: what actors elsewhere get
         self.trials = Trials()
         self.evaluated_policy = self.config.evaluated_policy
 

@@ -229,7 +229,8 @@ def _owners(name: str, algo: Any) -> str | None:
     if not isinstance(algo, str) or algo not in ALGORITHMS:
         return None
     owners = [other for other in ALGORITHMS if name in get_config_class(other).model_fields]
-    if not owners and any(word in name.lower() for word in MEMORY_WORDS):
+    has_memory = "memory_size" in get_config_class(algo).model_fields
+    if not owners and not has_memory and any(word in name.lower() for word in MEMORY_WORDS):
         owners = ["recurrent_ppo"]
     return f", algo {' or '.join(owners)} has it" if owners and algo not in owners else None
 

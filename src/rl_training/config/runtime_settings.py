@@ -95,7 +95,8 @@ class RuntimeConfig(StrictModel):
         if self.mode == "auto" or self.mode in get_algorithm(train.algo).modes:
             return
         mine = get_algorithm(train.algo)
-        others = [row.name for row in ALGORITHMS.values() if self.mode in row.modes and row.loop == mine.loop]
+        rows = [row for row in ALGORITHMS.values() if self.mode in row.modes]
+        others = [row.name for row in rows if (row.loop == "replay") == (mine.loop == "replay")]
         reason = (
             "has no correction for stale rollouts"
             if mine.loop.startswith("on-policy")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from typing import Any
 
 
@@ -21,7 +20,9 @@ class NotebookPanel:
         self._handle: Any = None
 
     def show(self, html: str) -> None:
-        notebook: Any = import_module("IPython.display")  # by name: it has no types
+        import IPython.display  # noqa: F401
+
+        notebook: Any = sys.modules["IPython.display"]  # it has no types
         if self._handle is None:
             self._handle = notebook.display(notebook.HTML(html), display_id=True)
         else:

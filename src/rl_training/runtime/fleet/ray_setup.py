@@ -18,6 +18,7 @@ from pathlib import Path
 
 from rl_training.data.replay_memory import LARGEST_SHARE, available_bytes
 from rl_training.errors import ConfigError
+from rl_training.storage.real_files import open_own_descriptor
 from rl_training.text import reason
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -74,9 +75,9 @@ def keep_private(*, joins: bool) -> None:
         if not joins and not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError):  # another run was faster
-                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with open(descriptor, "w", encoding="ascii") as file:
-                    file.write(secrets.token_hex(32))
+                descriptor = open_own_descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                os.write(descriptor, secrets.token_hex(32).encode("ascii"))
+                os.close(descriptor)
         if path.exists() and path.stat().st_mode & 0o077:  # Ray writes it for everybody to read
             path.chmod(0o600)
     except OSError as error:
