@@ -77,7 +77,7 @@ def test_a_published_curve_has_its_first_and_last_points(tmp_path: Path) -> None
 def test_packaged_curves_are_the_published_figures() -> None:
     """Read off the JSON of thu-ml/tianshou; its own README has SAC's 12138.8 as the best of HalfCheetah."""
     entries = {e.name: e for name in ("mujoco", "atari") for e in load_manifest(name).entries}
-    assert all(e.published is not None for e in load_manifest("mujoco").entries)
+    assert all(e.published is not None for e in load_manifest("mujoco").entries if "_v4" not in e.name)
     for name, step, score in (
         ("sac/halfcheetah", 200_000, 7877.4),
         ("sac/halfcheetah", 1_000_000, 12138.8),
