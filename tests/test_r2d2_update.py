@@ -14,7 +14,7 @@ from torch import Tensor
 
 from config_cases import refused
 from masked_envs import masked_spaces
-from replay_helpers import DISCRETE, make_config, make_learner, oracle
+from replay_helpers import DISCRETE, assert_same_parameters, make_config, make_learner, oracle
 from rl_training.algorithms.r2d2 import n_step_returns, r2d2_loss, r2d2_target, rescaled, restored
 from rl_training.config.algorithms.r2d2 import R2D2Config
 from rl_training.data.trajectory_replay import Windows, window_priorities
@@ -311,6 +311,26 @@ def test_the_target_is_copied_or_follows() -> None:
 def test_bad_settings_are_refused_in_one_line(settings: dict[str, Any], key: str, words: str) -> None:
     message = refused({"algo": "r2d2", "env_id": "Env-v0", "algo_kwargs": settings})
     assert message.startswith(f"algo_kwargs.{key}: ") and words in message and "\n" not in message
+
+
+def test_acting_burn_in_and_learning_see_every_observation_normalized_once() -> None:
+    """As a learner without the normalizer that is shown normalized observations."""
+    through = learner_of(model={"normalize_observations": True})
+    plain = learner_of(model={"normalize_observations": False})
+    through.observe(5 + 3 * np.random.default_rng(0).standard_normal((200, 3)))
+    normalizer = through.model.normalizer
+    for number in range(3):
+        batch = windows_of(through, [4, 2, 4], [3, 0, 2], seed=number)
+        raw = replace(batch, obs=5 + 3 * batch.obs)
+        seen = replace(batch, obs=normalizer(raw.obs.flatten(0, 1)).unflatten(0, raw.obs.shape[:2]))
+        assert not torch.allclose(seen.obs, raw.obs, atol=1.0)
+        ours, theirs = through.model.act_values(raw.obs[0].numpy()), plain.model.act_values(seen.obs[0].numpy())
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-4)
+        through.update(raw)
+        plain.update(seen)
+        assert_same_parameters(through.model, plain.model, 1e-4)
+        assert_same_parameters(through.target.module, plain.target.module, 1e-4)
 
 
 def test_drqn_is_a_setting() -> None:
