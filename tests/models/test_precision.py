@@ -25,7 +25,8 @@ from rl_training.runtime.spec import get_spec
 from rl_training.runtime.workflows import resume, train
 
 SPACES = Spaces(gym.spaces.Box(-1, 1, (5,), np.float32), gym.spaces.Box(-1, 1, (2,), np.float32))
-IMAGES = Spaces(gym.spaces.Box(0, 255, (1, 36, 36), np.uint8), gym.spaces.Discrete(3))
+PIXELS = gym.spaces.Box(0, 255, (1, 36, 36), np.uint8)
+IMAGES, BOX_IMAGES = Spaces(PIXELS, gym.spaces.Discrete(3)), Spaces(PIXELS, SPACES.action_space)
 # The relative error of one rounding to 8 bits.
 ROUNDING = 2.0**-8
 
@@ -98,7 +99,12 @@ def test_narrow_networks_compute_as_before() -> None:
     assert not any(getattr(layer, "low_precision", False) for layer in learner_of(narrow).model.modules())
 
 
-@pytest.mark.parametrize(("algo", "spaces"), [("sac", SPACES), ("ppo", SPACES), ("ppo", IMAGES), ("dqn", IMAGES)])
+@pytest.mark.parametrize(
+    ("algo", "spaces"),
+    [("sac", SPACES), ("ppo", SPACES)]
+    + [(algo, IMAGES) for algo in ("ppo", "dqn", "c51", "iqn", "rainbow", "recurrent_ppo", "r2d2", "acer")]
+    + [(algo, BOX_IMAGES) for algo in ("sac", "td7")],
+)
 def test_acting_does_not_depend_on_the_precision(algo: str, spaces: Spaces) -> None:
     obs = np.stack([spaces.observation_space.sample() for _ in range(6)])
     plain, low = (learner_of(config(algo, precision=name), spaces) for name in ("float32", "bfloat16"))

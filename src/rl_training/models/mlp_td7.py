@@ -120,7 +120,7 @@ class MLPTD7Model(NormalizingModel):
         device = next(self.policy_network.parameters()).device
         if device.type != "cpu" or not isinstance(self.embedding.encoder, VectorEncoder):
             return ActingForward(
-                torch.no_grad()(lambda obs: self.actor(torch.from_numpy(obs).to(device)).cpu().numpy())
+                torch.inference_mode()(lambda obs: self.actor(torch.from_numpy(obs).to(device)).cpu().numpy())
             )
         state = numpy_forward(self.embedding.state)
         first, body = numpy_forward(self.policy_network.first), numpy_forward(self.policy_network.body)

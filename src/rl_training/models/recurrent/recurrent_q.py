@@ -98,7 +98,7 @@ class RecurrentQNetwork(NormalizingModel):
             self._acting_steps = _Acting(self)
         acting = self._acting_steps
         if acting.step is None:
-            with torch.no_grad():
+            with torch.inference_mode():
                 rows, state = (torch.from_numpy(part).to(acting.device) for part in (obs, before))
                 features, kept = self._features(rows), torch.empty_like(state)
                 outputs, last = self.memory(features[None], torch_state(self.memory, state))
@@ -115,7 +115,7 @@ class RecurrentQNetwork(NormalizingModel):
 
     def _features_numpy(self, obs: np.ndarray) -> np.ndarray:
         if not isinstance(self.encoder, VectorEncoder):
-            with torch.no_grad():
+            with torch.inference_mode():
                 return self._features(torch.from_numpy(obs)).numpy()
         return self._normalized_numpy(obs)
 
