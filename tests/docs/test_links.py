@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "examples" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-MOST_README_LINES = 115  # beside the table of algorithms, which has a line for each
+MOST_README_LINES = 130
 
 FENCES = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 INLINE_CODE = re.compile(r"`[^`\n]*`")
@@ -93,8 +93,7 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
 
 
 def test_readme_stays_a_door() -> None:
-    lines = README.read_text(encoding="utf-8").splitlines()
-    assert len([line for line in lines if "| on-policy |" not in line and "replay |" not in line]) <= MOST_README_LINES
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= MOST_README_LINES
 
 
 def test_every_page_is_listed_in_the_index() -> None:
