@@ -32,6 +32,7 @@ NOT_RUN |= {"tqc/lunarlander_continuous", "tqc/bipedalwalker"}
 NOT_RUN |= {"td7/pendulum", "crossq/pendulum", "redq/pendulum", "droq/pendulum", "acktr/pendulum"}
 NOT_RUN |= {"apex_dqn/cartpole", "apex_dqn/lunarlander", "apex_dqn/pong_atari", "apex_d4pg/pendulum"}
 NOT_RUN |= {"a3c/acrobot", "acer/acrobot", "r2d2/cartpole_masked", "dqn/cartpole_masked"}
+NOT_RUN |= {"a2c/pong_atari", "acktr/pong_atari", "acer/pong_atari"}
 LEARNS = [curve([1, 2, 3, 4], [0.0, 50.0 + seed, 100.0, 100.0]) for seed in range(5)]
 
 
