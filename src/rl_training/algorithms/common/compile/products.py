@@ -54,22 +54,23 @@ def use_fast_products(graph: torch.fx.GraphModule) -> int:
 
 @functools.cache
 def _operator() -> Callable[..., Any]:
-    """`rl_training::product(left, right, bias)`, which TorchInductor lowers to one call of oneDNN.
+    """`rl_training::wide_product(left, right, bias)`, which TorchInductor lowers to one call of oneDNN.
 
-    It is torch's own `mkldnn::_linear_pointwise`, whose lowering takes only constant weights.
+    It is torch's own `mkldnn::_linear_pointwise`, whose lowering takes only constant weights. TorchInductor
+    keeps compiled graphs on disk by the names of their operators: change the name when the lowering changes.
     """
     from torch._inductor.ir import FixedLayout, TensorBox
     from torch._inductor.lowering import register_lowering
     from torch._inductor.mkldnn_ir import LinearUnary
 
-    torch.library.define("rl_training::product", "(Tensor left, Tensor right, Tensor? bias) -> Tensor")
+    torch.library.define("rl_training::wide_product", "(Tensor left, Tensor right, Tensor? bias) -> Tensor")
 
-    @torch.library.impl("rl_training::product", "CPU")
+    @torch.library.impl("rl_training::wide_product", "CPU")
     def product(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor:
         result: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
         return result
 
-    @torch.library.register_fake("rl_training::product")
+    @torch.library.register_fake("rl_training::wide_product")
     def shape_of_product(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor:
         return left.new_empty(left.shape[0], right.shape[0])
 
@@ -83,7 +84,7 @@ def _operator() -> Callable[..., Any]:
             matrix.freeze_layout()
         return matrix
 
-    @register_lowering(torch.ops.rl_training.product, type_promotion_kind=None)
+    @register_lowering(torch.ops.rl_training.wide_product, type_promotion_kind=None)
     def lowered(left: Any, right: Any, bias: Any) -> Any:
         size = [left.get_size()[0], right.get_size()[0]]
         layout = FixedLayout(device=left.get_device(), dtype=left.get_dtype(), size=size)
@@ -91,5 +92,5 @@ def _operator() -> Callable[..., Any]:
         constants = [*([None] if bias is None else []), "none", [-1], ""]
         return TensorBox.create(LinearUnary(layout=layout, inputs=inputs, constant_args=constants))
 
-    operator: Callable[..., Any] = torch.ops.rl_training.product.default
+    operator: Callable[..., Any] = torch.ops.rl_training.wide_product.default
     return operator
