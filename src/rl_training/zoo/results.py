@@ -13,7 +13,7 @@ import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ class Result:
     versions: str | None = None
     machine: str | None = None
     failure: str | None = None
+    policies: Mapping[str, float] = field(default_factory=dict)  # mean return of each, if the agent has several
 
     @property
     def progress(self) -> float:
@@ -85,10 +86,18 @@ def of_run(job: Job) -> Result | None:
     score, failure = stored_score(job), stored_failure(job)
     if score is None and not same_settings(job.run_dir / "config.yaml", job.entry.preset):
         return None if failure is None else Result(_curve([]), failure=failure)
+    policies: dict[str, float] = {}
     if score is not None:
+        policies = _policies(score.get("policies"))
         score = {key: float(score[key]) for key in SCORE_NUMBERS}
     curve, steps = read_curve(job.run_dir), saved_steps(job.run_dir)
-    return Result(curve, steps, score, _versions(job.run_dir), this_machine(), failure)
+    return Result(curve, steps, score, _versions(job.run_dir), this_machine(), failure, policies)
+
+
+def _policies(values: Any) -> dict[str, float]:
+    """Mean return by policy, from a file that anybody may have edited: what is no number is left out."""
+    named = values.items() if isinstance(values, dict) else ()
+    return {clean_text(str(name)): float(value) for name, value in named if is_number(value)}
 
 
 def _versions(run_dir: Path) -> str | None:
@@ -133,7 +142,7 @@ def _as_json(result: Result) -> dict[str, Any]:
     points = zip(result.curve.steps, result.curve.returns, result.curve.seconds, strict=True)
     curve = [[int(step), float(value), float(clock)] for step, value, clock in points]
     facts = {name: getattr(result, name) for name in ("env_steps", "score", "versions", "machine")}
-    return facts | {"curve": curve}
+    return facts | ({"policies": dict(result.policies)} if result.policies else {}) | {"curve": curve}
 
 
 def load_results(entry: Entry, folder: Path) -> dict[int, Result]:
@@ -157,7 +166,8 @@ def _from_json(data: dict[str, Any]) -> Result:
     if not all(map(is_number, [data["env_steps"], *(score or {}).values(), *itertools.chain(*data["curve"])])):
         raise ValueError("not a number")
     origin = (None if data.get(key) is None else clean_text(str(data[key])) for key in ("versions", "machine"))
-    return Result(_curve(data["curve"]), int(data["env_steps"]), score, *origin)
+    policies = _policies(data.get("policies"))
+    return Result(_curve(data["curve"]), int(data["env_steps"]), score, *origin, policies=policies)
 
 
 def _curve(points: Sequence[Sequence[float]]) -> Curve:

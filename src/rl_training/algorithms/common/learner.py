@@ -83,6 +83,7 @@ class Learner(ABC, Generic[Config]):
     model: Any
     policies: ClassVar[tuple[str, ...]] = ()  # names, if evaluation can choose: `evaluated_policy` is one of them
     evaluated_policy: str = ""
+    fast_products: ClassVar[bool] = False  # by oneDNN, if compiled; where rows are published, bits must stay
     probe_every: ClassVar[int] = 100  # updates between two looks at the hidden units, which cost a forward pass
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -222,7 +223,9 @@ class Learner(ABC, Generic[Config]):
 
     def compiled(self, step: Callable[..., Any], *, rows: int) -> Callable[..., Any]:
         """`step(batch, ...)`, compiled if the run asks for it; `rows` is the usual size of a batch."""
-        return CompiledStep(step, rows, lambda text: self.note(text)) if self.compiles else step
+        if not self.compiles:
+            return step
+        return CompiledStep(step, rows, lambda text: self.note(text), fast_products=self.fast_products)
 
     def probe(self, forward: Callable[[], Any]) -> Metrics:
         """The share of dead units in a call of `forward`, in every `probe_every`-th update; else nothing."""

@@ -19,6 +19,6 @@ As one C++ function it takes about a third of the time. Three stages lead there:
         v
     C++                             loss, backward pass, clipping and optimizer in one function
 
-`trace.py` makes the graph, with an example that you can run. `compiled_step.py` compiles it, and decides which calls
-use the compiled function.
+`trace.py` makes the graph, with an example that you can run. `products.py` replaces its wide matrix products if the
+learner asks for it. `compiled_step.py` compiles it, and decides which calls use the compiled function.
 """

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
+from rl_training.algorithms.common.compile.products import has_fast_products, use_fast_products
 from rl_training.algorithms.common.compile.trace import Trace, rebuild, tensor_fields, tensors_in, trace
 from rl_training.errors import ConfigError, RLTrainingError
 from rl_training.text import describe_error
@@ -44,11 +45,19 @@ class CompiledStep:
 
     The graph works on the tensors that the learner has when the graph is made: their contents may change, but no
     other tensor may take their place. Arguments other than tensors are switches, true or false, and every combination
-    of them has its own graph.
+    of them has its own graph. With `fast_products`, wide matrix products are those of oneDNN, where torch has it.
     """
 
-    def __init__(self, step: Callable[..., Any], rows: int, note: Callable[[str], None] | None = None):
+    def __init__(
+        self,
+        step: Callable[..., Any],
+        rows: int,
+        note: Callable[[str], None] | None = None,
+        *,
+        fast_products: bool = False,
+    ):
         self.rows = rows
+        self.fast_products = fast_products and has_fast_products()
         self._note = note
         self._uncompiled = step
         self._graphs: dict[tuple[Any, ...], Callable[..., Any]] = {}
@@ -70,6 +79,15 @@ class CompiledStep:
         return graph(batch, *rest)
 
     def _compiled(self, *arguments: Any) -> Callable[..., Any]:
+        if self.fast_products:
+            try:
+                traced = trace(self._uncompiled, arguments)
+                use_fast_products(traced.graph)
+                return _compile(traced, arguments)
+            except (RLTrainingError, MemoryError):
+                raise
+            except Exception:  # another version of torch may compile them differently
+                self.fast_products = False
         try:
             return _compile(trace(self._uncompiled, arguments), arguments)
         except (RLTrainingError, MemoryError):
