@@ -16,8 +16,6 @@ from rl_training.telemetry.metric_lines import METRICS_FILE, iterate_lines
 from rl_training.telemetry.notebook_view import run_html
 from rl_training.text import describe_error, one_line
 
-LARGEST_DRAWN = 1e100  # the difference of two such numbers is finite
-
 
 @dataclass(frozen=True)
 class TrainResult:
@@ -101,6 +99,6 @@ def stored_curves(run_dir: Path) -> tuple[list[tuple[float, float]], list[tuple[
     for line in iterate_lines(run_dir / METRICS_FILE, skip_damaged=True, containing=b"mean_return"):
         name, curve = ("eval_mean_return", evaluations) if line.get("kind") == "eval" else ("mean_return", training)
         step, value = number(line.get("env_steps")), number(line.get(name))
-        if step is not None and value is not None and max(abs(step), abs(value)) <= LARGEST_DRAWN:
+        if step is not None and value is not None:
             curve.append((step, value))
     return training, evaluations
