@@ -1,11 +1,9 @@
 """Reinforcement-learning training: readable algorithms on one shared loop, with exact resume."""
 
-from __future__ import annotations
-
 from rl_training._version import __version__ as __version__
 
 # Nothing else is imported here: torch is slow and most of the command line does not need it, and the command line can
-# handle Ctrl-C only after this package is loaded.
+# handle Ctrl-C only after this package is loaded. `from __future__` would load a file, too.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -52,7 +50,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name.startswith("__") and name != "__all__":  # the import system asks for such names, `__path__` for one
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,7 +1,5 @@
 """`python -m rl_training` is the same program as the `rl-training` command."""
 
-from __future__ import annotations
-
 import sys
 
 from rl_training.cli import main

@@ -4,14 +4,12 @@ Loading the program takes longer than pressing Ctrl-C. So this module imports no
 before it imports the rest.
 """
 
-from __future__ import annotations
-
 TYPE_CHECKING = False  # the module `typing` takes time too
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: "Sequence[str] | None" = None) -> int:
     """Run the command line and return its exit code. Without arguments, those of this process are used."""
     try:
         from rl_training.command_line.common import interrupts

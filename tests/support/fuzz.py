@@ -121,8 +121,8 @@ def complaint(report: dict[str, Any]) -> str:
 
 def words_of(arguments: list[str]) -> Iterator[str]:
     for word in arguments:
-        first, colon, end = word.partition(":")
-        yield from map(str, range(int(first), int(end))) if colon and end.isdigit() else [word]
+        first, _, end = word.partition(":")
+        yield from map(str, range(int(first), int(end))) if first.isdigit() and end.isdigit() else [word]
 
 
 def main() -> int:

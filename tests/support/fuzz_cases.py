@@ -20,6 +20,7 @@ from fuzz_mutations import (
     Become,
     ChangeBytes,
     DropValue,
+    FillTensor,
     FillTensors,
     Mutation,
     Rename,
@@ -31,7 +32,7 @@ from fuzz_mutations import (
     read_document,
 )
 from fuzz_parts import ENCODERS, SINKS, WRAPPERS
-from fuzz_tree import BAND, CONFIG, CRASH_FILE, DQN, MANIFEST, OWN, PPO, PRESET, REPLAY_CONFIG, RESULTS, ZOO_RUNS
+from fuzz_tree import BAND, CONFIG, CRASH_FILE, DQN, MANIFEST, NEWER, OWN, PPO, PRESET, REPLAY_CONFIG, RESULTS, ZOO_RUNS
 from fuzz_values import ESCAPES, IN_FILES, LONG_NAME, SETTINGS_OF_HOOKS, TEXTS, shortened
 
 Dice = random.Random
@@ -87,7 +88,7 @@ Made = tuple[list[Mutation], list[str]]
 
 
 def _run_directory(dice: Dice, tree: Path) -> Made:
-    run = dice.choice([PPO, DQN, OWN])
+    run = dice.choice([PPO, DQN, OWN, dice.choice(NEWER)])
     name = dice.choice([*READ_BY, "resume", "resume"])
     names = READ_BY[name]
     mutations: list[Mutation] = []
@@ -143,7 +144,7 @@ def _more_steps(dice: Dice, name: str) -> list[str]:
 
 
 def _checkpoint(dice: Dice, tree: Path) -> Made:
-    run = dice.choice([PPO, PPO, DQN, DQN, OWN])
+    run = dice.choice([PPO, DQN, OWN, dice.choice(NEWER), dice.choice(NEWER)])
     folder = sorted((tree / run / "checkpoints").iterdir())[-1].relative_to(tree).as_posix()
     files = [f"{folder}/{name}" for name in ("manifest.json", "config.json", "tensors.safetensors")]
     files += [f"{folder}/state.json"] * 2
@@ -153,11 +154,18 @@ def _checkpoint(dice: Dice, tree: Path) -> Made:
     mutations = [_mutation(dice, tree, dice.choice(files), 0.8) for _ in range(dice.choice([1, 1, 2]))]
     if dice.random() < 0.05:
         mutations.append(FillTensors(f"{folder}/tensors.safetensors", float("nan")))
+    if dice.random() < 0.2:
+        mutations = [_filled_tensor(dice, tree, dice.choice([f for f in files if f.endswith(".safetensors")]))]
     if dice.random() < 0.9:
         mutations.append(Sign(folder))
     target = dice.choice([folder, folder, run])
     given = _trust(dice, name, run) | ({"--obs": "[0.1, 0, 0, 0]"} if name == "predict" else {})
     return mutations, [*command_line(dice, name, 0.0, TARGET=target, **given), *_more_steps(dice, name)]
+
+
+def _filled_tensor(dice: Dice, tree: Path, file: str) -> FillTensor:
+    names = sorted(name for name in read_document(tree / file) if name != "__metadata__")
+    return FillTensor(file, dice.choice(names), dice.choice([float("nan"), float("inf"), 1e38, -1e6, 2.0**62, 0.0]))
 
 
 def _crash_file(dice: Dice, tree: Path) -> Made:

@@ -9,6 +9,7 @@ from typing import Any
 
 from fuzz_cases import Case
 from fuzz_choices import GOALS, MASKS
+from fuzz_forged_states import FORGED
 from fuzz_mutations import (
     MOVED,
     AddKeys,
@@ -53,7 +54,7 @@ TABLE = ["zoo", "table", MANIFEST, "--seeds", "3", "--output-dir", ZOO_RUNS]
 DRY_RUN = ["zoo", "run", *TABLE[2:], "--dry-run", "--budget-fraction", "0.5"]
 CHECK = ["check", PRESET, "--band", BAND, "--quiet"]
 
-DEFECTS: dict[str, Case] = {}
+DEFECTS: dict[str, Case] = dict(FORGED)
 
 
 def _add(name: str, arguments: list[str], *mutations: Mutation, **facts: Any) -> None:

@@ -275,6 +275,22 @@ class FillTensors(Mutation):
 
 
 @dataclass(frozen=True)
+class FillTensor(Mutation):
+    """Set all numbers of one tensor to a value, as far as its type can hold it. Neither its shape nor type changes."""
+
+    file: str
+    tensor: str
+    value: float
+
+    def apply(self, root: Path) -> None:
+        content_of(root / self.file)
+        tensors = load_file(root / self.file)
+        with np.errstate(all="ignore"):
+            tensors[self.tensor] = np.full(tensors[self.tensor].shape, self.value).astype(tensors[self.tensor].dtype)
+        save_file(tensors, root / self.file)
+
+
+@dataclass(frozen=True)
 class Sign(Mutation):
     """Compute the hashes of a checkpoint again, as a hostile author would. A manifest beyond repair stays."""
 

@@ -13,6 +13,8 @@ from typing import Any
 
 WORK, OUTSIDE, HOME, SCRATCH = "work", "outside", "home", "scratch"
 PPO, DQN, CRASHED, OWN = "runs/ppo", "runs/dqn", "runs/crashed", "runs/own"  # OWN: with code of the user's own
+R2D2, TD7, ACKTR, NOVEL, APEX = (f"runs/{name}" for name in ("r2d2", "td7", "acktr", "novel", "apex"))
+NEWER = (R2D2, TD7, ACKTR, NOVEL, APEX)  # with memory, a kept policy, curvature, a bonus for novelty, shards of actors
 REPLAY_CONFIG, SECRET = "replay.yaml", "../home/.local/state/rl_training/tracker_secret"
 CONFIG, MANIFEST, PRESET, CRASH_FILE = "train.yaml", "zoo/tiny.yaml", "zoo/calm.yaml", "crash.json"
 ZOO_RUNS, RESULTS, BAND = "runs/zoo", "report/results", "bands/calm.json"
@@ -24,8 +26,14 @@ ROLLOUT = {"num_steps": 8, "minibatch_size": 8, "update_epochs": 1}
 REPLAY = {"learning_starts": 16, "batch_size": 8, "buffer_size": 200, "prioritized": True, "n_step": 3}
 
 
+WINDOWS = {"sequence_length": 6, "burn_in": 2, "memory_size": 8}
+FEW_STEPS = {"num_steps": 8}
+SETTINGS = {"dqn": REPLAY, "r2d2": REPLAY | WINDOWS, "td7": REPLAY | {"n_step": 1, "copy_every": 4}}
+SETTINGS |= {"apex_dqn": REPLAY, "acktr": FEW_STEPS}
+
+
 def config(name: str, algo: str = "ppo", env_id: str = "CartPole-v1", **changes: Any) -> dict[str, Any]:
-    settings = REPLAY if algo == "dqn" else ROLLOUT
+    settings = SETTINGS.get(algo, ROLLOUT)
     model = {"hidden_sizes": [8]}
     base = {"algo": algo, "env_id": env_id, "run_name": name, "output_dir": "runs", "num_envs": 2, "model": model}
     return {**base, **SMALL, "algo_kwargs": settings, **changes}
@@ -47,6 +55,11 @@ def make_tree(root: Path) -> None:
     Path(CONFIG).write_text(json.dumps(config("new", vector_backend="sync"), indent=1))
     Path(REPLAY_CONFIG).write_text(json.dumps(config("new", "dqn", vector_backend="sync"), indent=1))
     train(load_config(config("dqn", "dqn")), show=False)
+    train(load_config(config("r2d2", "r2d2")), show=False)
+    train(load_config(config("td7", "td7", "Pendulum-v1")), show=False)
+    train(load_config(config("acktr", "acktr")), show=False)
+    train(load_config(config("novel", algo_kwargs=ROLLOUT | {"novelty_coef": 0.5})), show=False)
+    train(load_config(config("apex", "apex_dqn", runtime={"actors": 2, "backend": "inline"})), show=False)
     parts = {"wrappers": ["fuzz_parts:Wraps"], "sinks": [{"sink": "fuzz_parts:Listens", "project": "x"}]}
     own_model = {"hidden_sizes": [8], "encoder": "fuzz_parts:Encodes", "encoder_kwargs": {"width": 4}}
     train(load_config(config("own", model=own_model, **parts)), show=False)

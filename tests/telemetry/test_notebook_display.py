@@ -13,12 +13,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rl_training import PPO
+from rl_training import PPO, load
 from rl_training.runtime.episode_video import Recording
 from rl_training.telemetry.console import ConsoleDisplay
 from rl_training.telemetry.console_view import Snapshot
 from rl_training.telemetry.notebook_panel import in_notebook
 from rl_training.telemetry.notebook_view import curves_svg, media_html, run_html, snapshot_html
+from tiny_runs import train_tiny
 
 
 class Handle:
@@ -152,3 +153,16 @@ def test_agents_and_results_show_their_run(tmp_path: Path) -> None:
     assert "256" in shown and str(agent.run_dir) in shown
     loaded = PPO.load(str(agent.run_dir))
     assert "<svg" in loaded._repr_html_()
+
+
+@pytest.mark.parametrize("number", ["1e999", "NaN", "1" * 400, "-1e308", '"<script>"', "[]", "true", "null"])
+@pytest.mark.parametrize("key", ["env_steps", "mean_return", "eval_mean_return"])
+def test_a_run_with_forged_metrics_is_drawn_without_them(key: str, number: str, tmp_path: Path) -> None:
+    run = train_tiny("ppo", tmp_path, eval_every=16).run_dir
+    metrics = run / "metrics.jsonl"
+    forged, count = re.subn(rf'("{key}": ?)[-\d.e]+', lambda match: match[1] + number, metrics.read_text(), count=2)
+    assert count == 2
+    metrics.write_text(forged)
+    page = load(run)._repr_html_()
+    places = re.findall(r'points="([^"]*)"', page)
+    assert places and not re.search("nan|inf", " ".join(places)) and "<script" not in page

@@ -19,6 +19,7 @@ from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.envs.factory import make_env
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime.agent import Agent
+from rl_training.runtime.cluster_consent import without_foreign_cluster
 from rl_training.runtime.episode_video import Recording, record_episode
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult
 from rl_training.runtime.resolved_defaults import resolve_defaults
@@ -139,6 +140,8 @@ class ManagedAlgorithm:
         try:
             if self._resume_from is None:
                 config = self.config if total is None else load_config(self.config, {"total_timesteps": total})
+                if self._run_info is not None:
+                    config = without_foreign_cluster(config, self._run_info)
                 if trackers is None:
                     trackers = self._run_info is None or uses_trackers(config, self._run_info)
                 self._trackers = trackers

@@ -305,6 +305,8 @@ class ReplayBuffer:
             self._tree = SumTree(self.capacity)
             self._tree.set(np.arange(stored), priorities)
             self._max_priority = float(state["max_priority"])
+            if not 0 < self._max_priority < np.inf:
+                raise ValueError(f"replay state does not fit: max_priority is {self._max_priority}")
             self._priority_updates = int(state.get("priority_updates", 0))
         self.rows_written = rows_written
         self._rows["valid"][:] = False
@@ -341,6 +343,9 @@ class ReplayBuffer:
                 f"replay rows do not fit: {sorted(counts)} rows from row {start}, "
                 f"but only {self.rows_written} rows were ever written"
             )
+        most = self.layout.action_count
+        if most is not None and not ((arrays["actions"] >= 0) & (arrays["actions"] < most)).all():
+            raise ValueError(f"replay rows do not fit: an action is not one of the {most} of the environment")
         stop = start + counts.pop()
         first = max(start, self.oldest_row)
         slots = np.arange(first, stop) % self.slots

@@ -97,6 +97,7 @@ def _layout(spaces: Spaces, capacity: int, num_envs: int, env_kwargs: Mapping[st
         "float32" if spaces.action_kind == "box" else "int64",
         stack=frame_stack(env_kwargs) if by_frame and env_kwargs is not None else None,
         images=() if env_kwargs is None else tuple((image.start, image.stop, image.shape) for image in spaces.images),
+        action_count=spaces.action_sizes[0] if spaces.action_kind == "discrete" else None,
     )
 
 

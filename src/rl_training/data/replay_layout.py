@@ -29,6 +29,7 @@ class ReplayLayout:
     stack: int | None = None
     images: tuple[tuple[int, int, tuple[int, ...]], ...] = ()  # first byte, end and shape of images in rows of bytes
     extras: tuple[tuple[str, Column], ...] = ()  # further columns of a step, by name
+    action_count: int | None = None  # of a discrete space: stored actions are below it
 
     def __post_init__(self) -> None:
         if self.capacity < 1 or self.num_envs < 1:

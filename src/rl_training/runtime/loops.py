@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rl_training.algorithms.common.learner import Learner, UpdateResult
-from rl_training.algorithms.common.streams import Streams
+from rl_training.algorithms.common.streams import Streams, check_positions
 from rl_training.config.base import ReplayConfig, RolloutConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.goal_replay import Hindsight
@@ -152,6 +152,8 @@ class Loop(ABC):
         self.reward_max = float(state.get("reward_max", 0.0))
         self.longest_episode = int(state.get("longest_episode", 0))
         if isinstance(self.collector, ActorCollector) and "fleet" in state:  # one actor continues a run without any
+            for positions in state["fleet"]["streams"].values():
+                check_positions(positions)  # here: what fails in an actor is no fault of the checkpoint
             self.collector.load_state_dict(state["fleet"])
 
 

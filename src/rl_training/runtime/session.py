@@ -75,7 +75,7 @@ class Session:
     findings: FindingsSink
     clock: RunClock
     hooks: Hooks
-    tracker_fields: Mapping[str, Any]  # for run.json
+    proofs: Mapping[str, Any]  # for run.json
     evaluations: Evaluations = field(default_factory=Evaluations)
 
     def train(self, checkpoint: Checkpoint | None, changes: Sequence[str] = ()) -> TrainResult:
@@ -124,7 +124,7 @@ class Session:
         sessions = with_session(info.get("sessions"), describe_session(self.loop.env_steps))
         total = self.config.total_timesteps
         no_reason = {"stop_reason": None} if "stop_reason" in info else {}  # of the stop that it goes past now
-        self.run.update(status="running", total_timesteps=total, sessions=sessions, **no_reason, **self.tracker_fields)
+        self.run.update(status="running", total_timesteps=total, sessions=sessions, **no_reason, **self.proofs)
         if checkpoint is None:
             # The first save proves that path and disk are good before any time is spent.
             self._save(exact=True, must=True)
@@ -303,13 +303,13 @@ def run_session(
     show: bool | None,
     checkpoint: Checkpoint | None = None,
     sinks: Sequence[Sink] = (),
-    tracker_fields: Mapping[str, Any] | None = None,
+    proofs: Mapping[str, Any] | None = None,
     changes: Sequence[str] = (),
     agent_ready: Callable[[Agent], None] | None = None,
 ) -> TrainResult:
     """Build a session, train, and close everything again. An error is reported in the run directory and raised.
 
-    The caller has locked the run and made the `sinks`; `tracker_fields` of run.json say who may use them again.
+    The caller has locked the run and made the `sinks`; `proofs` are the fields of run.json that say who chose them.
     `changes` are the settings, in words, that keep a resumed run from continuing bit for bit.
     """
     started, config = time.perf_counter(), loop.config
@@ -366,7 +366,7 @@ def run_session(
             findings=findings,
             clock=RunClock(loop, started, seconds_before),
             hooks=hooks,
-            tracker_fields=tracker_fields or {},
+            proofs=proofs or {},
         )
         try:
             result = session.train(checkpoint, changes)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.diagnosis.run_finding import Finding
+from rl_training.diagnosis.stream_summary import number
 from rl_training.errors import RLTrainingError
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.evaluation import EvalResult
@@ -97,7 +98,7 @@ def stored_curves(run_dir: Path) -> tuple[list[tuple[float, float]], list[tuple[
     evaluations: list[tuple[float, float]] = []
     for line in iterate_lines(run_dir / METRICS_FILE, skip_damaged=True, containing=b"mean_return"):
         name, curve = ("eval_mean_return", evaluations) if line.get("kind") == "eval" else ("mean_return", training)
-        step, value = line.get("env_steps"), line.get(name)
-        if isinstance(step, (int, float)) and isinstance(value, (int, float)):
-            curve.append((float(step), float(value)))
+        step, value = number(line.get("env_steps")), number(line.get(name))
+        if step is not None and value is not None:
+            curve.append((step, value))
     return training, evaluations

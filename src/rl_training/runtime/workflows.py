@@ -15,6 +15,7 @@ from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime.agent import Agent, stored_config
 from rl_training.runtime.callback_list import CallbackArgument, open_hooks
+from rl_training.runtime.cluster_consent import ask_for_cluster, cluster_proof
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult
 from rl_training.runtime.loop_setup import open_loop
 from rl_training.runtime.resume_settings import changed_on_resume
@@ -102,7 +103,7 @@ def train(
                 hooks=hooks,
                 show=show,
                 sinks=made,
-                tracker_fields=proof_of(config, used),
+                proofs=proof_of(config, used) | cluster_proof(config),
                 agent_ready=agent_ready,
             )
 
@@ -180,6 +181,7 @@ def _resume(
     checkpoint = replace(checkpoint, skipped=_damaged_after(checkpoint))
     stored = sinks_of(stored_config)
     config, changes = changed_on_resume(stored_config, overrides, total_timesteps)
+    ask_for_cluster(config, stored_config, overrides, run.read_info())
     config = with_env(config, env)
     used = permitted(sinks_of(config), stored, run.read_info(), trackers)
     if config.total_timesteps < checkpoint.env_steps:
@@ -204,7 +206,7 @@ def _resume(
             show=show,
             checkpoint=checkpoint,
             sinks=made,
-            tracker_fields=proof_of(config, used),
+            proofs=proof_of(config, used) | cluster_proof(config),
             changes=changes,
             agent_ready=agent_ready,
         )

@@ -4,7 +4,7 @@ A tracker such as W&B sends metrics to a server under the user's account, and a 
 directory that came from someone else must not decide that. So a run with a tracker carries a proof in its run.json,
 made with a secret that never leaves the user's state directory (on a cluster, the shared home). Owner and permissions
 of files prove nothing: whoever unpacks an archive owns its files. The proof is bound to the trackers and their options,
-and it contains no name of a user or machine.
+and it contains no name of a user or machine. Ray clusters are asked for in the same way (runtime/cluster_consent.py).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ PROOF_FIELD = "tracker_proof"  # in run.json
 _SECRET = re.compile(rb"[0-9a-f]{64}")
 
 
-def proof_for(trackers: str) -> dict[str, str]:
+def proof_for(trackers: str, field: str = PROOF_FIELD) -> dict[str, str]:
     """The field of run.json that shows who started a run with these trackers; empty if a secret has no place."""
     secret = _read_secret() or _create_secret()
     if secret is None:
         return {}
     salt = secrets.token_hex(8)
-    return {PROOF_FIELD: f"{salt}:{_sign(secret, salt, trackers)}"}
+    return {field: f"{salt}:{_sign(secret, salt, trackers)}"}
 
 
-def is_own(run_info: Mapping[str, Any], trackers: str) -> bool:
+def is_own(run_info: Mapping[str, Any], trackers: str, field: str = PROOF_FIELD) -> bool:
     """Whether run.json carries the proof of this user for these trackers. Nothing is created or sent."""
-    secret, proof = _read_secret(), run_info.get(PROOF_FIELD)
+    secret, proof = _read_secret(), run_info.get(field)
     if secret is None or not isinstance(proof, str):
         return False
     salt, _, signature = proof.partition(":")

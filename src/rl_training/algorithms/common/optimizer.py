@@ -175,6 +175,8 @@ class Optimizer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if "powers" not in state:  # an old checkpoint, which does not store them
             state = state | {"powers": self._decays ** state["steps"]}
+        if not (state["steps"].isfinite() & (state["steps"] >= 0)).all():
+            raise ValueError("optimizer steps are negative or not finite")
         for name, current in self.state_dict().items():
             if state[name].shape != current.shape:
                 raise ValueError(f"optimizer {name} has {state[name].shape}, this model needs {current.shape}")

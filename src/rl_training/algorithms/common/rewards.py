@@ -53,5 +53,10 @@ class ReturnNormalizer:
         return {"running": self.running, "count": self.count, "mean": self.mean, "variance": self.variance}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.running = np.array(state["running"])
-        self.count, self.mean, self.variance = state["count"], state["mean"], state["variance"]
+        running = np.array(state["running"], np.float64)
+        count, mean, variance = (float(state[name]) for name in ("count", "mean", "variance"))
+        if running.shape != self.running.shape:
+            raise ValueError(f"statistics of returns of {running.shape} envs do not fit {self.running.shape}")
+        if not (np.isfinite([*running, count, mean, variance]).all() and count >= 0 and variance >= 0):
+            raise ValueError("statistics of returns are negative or not finite")
+        self.running, self.count, self.mean, self.variance = running, count, mean, variance

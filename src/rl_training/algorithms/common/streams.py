@@ -7,6 +7,7 @@ stream, so an extra draw from one stream never shifts another.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,12 @@ def derived_seed(seed: int, *path: str | int) -> int:
 def _sequence(seed: int, path: tuple[str | int, ...]) -> np.random.SeedSequence:
     words = [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in path]
     return np.random.SeedSequence(seed, spawn_key=words)
+
+
+def check_positions(states: Mapping[str, Any]) -> None:
+    """Raise what the generators of an actor would raise when they are set to these positions."""
+    for state in states.values():
+        np.random.PCG64(0).state = state
 
 
 class Streams:
