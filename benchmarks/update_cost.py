@@ -2,7 +2,7 @@
 
     python benchmarks/update_cost.py                      # sac, td3, ddpg, tqc, crossq, td7
     python benchmarks/update_cost.py sac redq droq --updates 200
-    python benchmarks/update_cost.py --fast sac          # SAC once more, with products by oneDNN as in TD7
+    python benchmarks/update_cost.py --usual sac         # SAC once more, with torch's usual products
     python benchmarks/update_cost.py --write docs/benchmarks/speed.md
 
 Networks of two layers of 256 units, observations of 17 numbers, 6 actions and batches of 256, as on HalfCheetah. The
@@ -45,15 +45,15 @@ HEAD = (
 MARKS = ("<!-- update cost -->\n", "<!-- end of update cost -->\n")
 
 
-def learner_of(algorithm: str, compiled: bool, fast: bool = False) -> Any:
+def learner_of(algorithm: str, compiled: bool, usual: bool = False) -> Any:
     settings = {"batch_size": ROWS, "hidden_sizes": [256, 256], "activation": "relu", "initialization": "torch"}
     if algorithm == "td7":
         settings["critic"] = {"activation": "elu"}
     settings |= {"compile": "on" if compiled else "off", "total_timesteps": 1_000_000}
     config = load_config({"algo": algorithm, "env_id": "HalfCheetah-v4"}, settings)
     learner = get_learner(algorithm)
-    if fast:
-        learner = type(learner.__name__, (learner,), {"fast_products": True})
+    if usual:
+        learner = type(learner.__name__, (learner,), {"fast_products": False})
     return learner(SPACES, config, Streams(0))
 
 
@@ -117,12 +117,12 @@ def table(learners: dict[str, Any], seconds: dict[str, list[float]], rate: float
     rows = list(HEAD)
     first = statistics.median(next(iter(seconds.values())))
     for name, values in seconds.items():
-        middle, flops = statistics.median(values), flops_of(name.removesuffix(" fast"))
+        middle, flops = statistics.median(values), flops_of(name.removesuffix(" usual"))
         spread = f"{1000 * middle:.2f} ({1000 * min(values):.2f} .. {1000 * max(values):.2f})"
         products = "oneDNN" if getattr(learners[name].gradient_step, "fast_products", False) else "MKL"
         limit = flops / rate
         rows.append(
-            f"| {name.removesuffix(' fast')} | {products} | {spread} | {middle / first:.2f} | {flops / 1e9:.2f} | "
+            f"| {name.removesuffix(' usual')} | {products} | {spread} | {middle / first:.2f} | {flops / 1e9:.2f} | "
             f"{1000 * limit:.2f} | {limit / middle:.0%} |"
         )
     return rows
@@ -137,7 +137,7 @@ def write(path: Path, lines: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("algorithms", nargs="*", default=ALGORITHMS)
-    parser.add_argument("--fast", nargs="*", default=[], metavar="ALGO", help="once more, with products by oneDNN")
+    parser.add_argument("--usual", nargs="*", default=[], metavar="ALGO", help="once more, with torch's usual products")
     parser.add_argument("--updates", type=int, default=120, help="updates per turn")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--eager", action="store_true", help="do not compile")
@@ -145,7 +145,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     learners = {name: learner_of(name, not options.eager) for name in options.algorithms}
-    learners |= {f"{name} fast": learner_of(name, not options.eager, fast=True) for name in options.fast}
+    learners |= {f"{name} usual": learner_of(name, not options.eager, usual=True) for name in options.usual}
     rate = best_rate()
     rows = table(learners, measure(learners, options.updates, options.turns), rate)
     note = f"Fastest product: {rate / 1e9:.0f} GFLOP/s. {options.turns} turns of {options.updates} updates."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from gradient_oracles import SPACES, assert_layers, recorded_batch, set_layers, tensor
 from replay_helpers import BOX, disturb, make_batch, make_learner, oracle, snapshot
 from rl_training.algorithms.td7 import embedding_loss, td7_actor_loss, td7_loss, td7_target
 from rl_training.models.blocks import AvgL1Norm
-from rl_training.models.mlp_td7 import copy_weights, run_on_parts
+from rl_training.models.mlp_td7 import copy_weights
 
 SMALL = {"embedding_size": 4, "copy_every": 2}
 
@@ -304,25 +302,3 @@ def test_copying_fills_tensors_and_replaces_none() -> None:
     copy_weights(two, one)
     assert [p.data_ptr() for p in two.parameters()] == places
     assert torch.equal(snapshot(one), snapshot(two))
-
-
-# --- products -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("needs_gradient", [(True, False, False), (True, True, False), (False, False, True)])
-def test_inputs_without_a_gradient_cost_none_and_change_no_number(needs_gradient: tuple[bool, ...]) -> None:
-    torch.manual_seed(0)
-    network = torch.nn.Sequential(torch.nn.Linear(3 * 64, 5), torch.nn.ELU(), torch.nn.Linear(5, 2))
-    parts = [torch.randn(7, 64, requires_grad=needed) for needed in needs_gradient]
-    sources = [*network.parameters(), *(part for part in parts if part.requires_grad)]
-
-    def measured(outputs: Callable[[], Tensor]) -> tuple[list[Tensor], int]:
-        with FlopCounterMode(display=False) as counter:
-            values = outputs()
-            gradients = torch.autograd.grad(values.square().sum(), sources)
-        return [values, *gradients], counter.get_total_flops()
-
-    found, flops = measured(lambda: run_on_parts(network, parts))
-    expected, usual = measured(lambda: network(torch.cat(parts, -1)))
-    torch.testing.assert_close(found, expected)
-    assert usual - flops == 2 * 7 * 5 * 64 * needs_gradient.count(False)

@@ -21,6 +21,7 @@ from rl_training.algorithms.common.compile.products import (
 )
 from rl_training.algorithms.common.compile.trace import trace
 from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.replay_learner import ActorCriticLearner
 from rl_training.experiment.registry import algorithm_names
 
 ROWS, WIDE, NARROW = 96, 80, NARROWEST - 1
@@ -110,5 +111,7 @@ def test_a_torch_that_cannot_compile_them_compiles_the_usual_products(monkeypatc
     assert not step.fast_products and step.was_used
 
 
-def test_algorithms_with_published_rows_keep_the_usual_products() -> None:
-    assert [name for name in algorithm_names() if get_learner(name).fast_products] == ["td7"]
+def test_learners_with_actor_and_critics_ask_for_them() -> None:
+    fast = {name for name in algorithm_names() if get_learner(name).fast_products}
+    assert fast == {name for name in algorithm_names() if issubclass(get_learner(name), ActorCriticLearner)}
+    assert {"sac", "td3", "ddpg", "d4pg", "mpo", "tqc", "crossq", "redq", "td7"} <= fast

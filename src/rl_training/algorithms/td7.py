@@ -128,7 +128,6 @@ class TD7(NoisyActorCritic[TD7Config, MLPTD7Model]):
     """Twin critics and a delayed actor on fixed embeddings; evaluations play the policy whose trial was best."""
 
     policies: ClassVar[tuple[str, ...]] = ("kept", "last")
-    fast_products: ClassVar[bool] = True
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)

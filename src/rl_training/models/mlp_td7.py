@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from itertools import groupby
 from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
@@ -21,28 +18,6 @@ from rl_training.models.mlp import ActingForward, mlp, numpy_forward
 from rl_training.models.normalizer import NormalizingModel, make_normalizer
 
 Network = TypeVar("Network", bound=nn.Module)
-
-NARROWEST = 64  # gradients of fewer inputs cost less than a product of their own
-
-
-def run_on_parts(network: nn.Sequential, parts: Sequence[Tensor]) -> Tensor:
-    """`network` on its inputs side by side, whose first layer is linear.
-
-    That layer has a product of its own for inputs without a gradient: autograd would compute one for all of its inputs.
-    """
-    first, *rest = network
-    fixed = sum(part.shape[-1] for part in parts if not part.requires_grad)
-    if fixed < NARROWEST or not any(part.requires_grad for part in parts):
-        outputs = first(torch.cat(list(parts), -1))
-    else:
-        groups = [torch.cat(list(group), -1) for _, group in groupby(parts, lambda part: part.requires_grad)]
-        weights = first.weight.split([group.shape[-1] for group in groups], 1)
-        outputs = F.linear(groups[0], weights[0], first.bias)
-        for group, weight in zip(groups[1:], weights[1:], strict=True):
-            outputs = outputs + F.linear(group, weight)
-    for layer in rest:
-        outputs = layer(outputs)
-    return outputs
 
 
 class Embedding(nn.Module):
@@ -64,7 +39,8 @@ class Embedding(nn.Module):
 
     def predicted(self, zs: Tensor, actions: Tensor) -> Tensor:
         """zsa [B, size]."""
-        return run_on_parts(self.state_action, [zs, actions])
+        zsa: Tensor = self.state_action(torch.cat([zs, actions], -1))
+        return zsa
 
 
 class EmbeddedNetwork(nn.Module):
@@ -77,8 +53,9 @@ class EmbeddedNetwork(nn.Module):
         self.first = nn.Sequential(linear, AvgL1Norm())
         self.body = mlp(size + embeddings, outputs, config, tanh_output=tanh)
 
-    def forward(self, inputs: Tensor, *embeddings: Tensor) -> Tensor:
-        return run_on_parts(self.body, [self.first(inputs), *embeddings])
+    def forward(self, inputs: Tensor, embeddings: Tensor) -> Tensor:
+        outputs: Tensor = self.body(torch.cat([self.first(inputs), embeddings], -1))
+        return outputs
 
 
 class MLPTD7Model(NormalizingModel):
@@ -122,8 +99,8 @@ class MLPTD7Model(NormalizingModel):
     def values_at(self, features: Tensor, zs: Tensor, actions: Tensor) -> Tensor:
         """Values of both critics [2, B]."""
         inputs = torch.cat([features, actions], -1)
-        zsa = self.embedding.predicted(zs, actions)
-        return torch.stack([critic(inputs, zsa, zs).squeeze(-1) for critic in self.critics])
+        embeddings = torch.cat([self.embedding.predicted(zs, actions), zs], -1)
+        return torch.stack([critic(inputs, embeddings).squeeze(-1) for critic in self.critics])
 
     def actor(self, obs: Tensor) -> Tensor:
         """Deterministic actions [B, A]."""

@@ -83,7 +83,7 @@ class Learner(ABC, Generic[Config]):
     model: Any
     policies: ClassVar[tuple[str, ...]] = ()  # names, if evaluation can choose: `evaluated_policy` is one of them
     evaluated_policy: str = ""
-    fast_products: ClassVar[bool] = False  # by oneDNN, if compiled; where rows are published, bits must stay
+    fast_products: ClassVar[bool] = False  # wide matrix products of a compiled step by oneDNN
     probe_every: ClassVar[int] = 100  # updates between two looks at the hidden units, which cost a forward pass
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -126,6 +126,7 @@ class ActorCriticLearner(ReplayLearner[ActorConfig], Generic[ActorConfig, Model]
 
     model: Model
     has_target: ClassVar[bool] = True
+    fast_products: ClassVar[bool] = True  # a step on 256 wide layers takes two thirds of the time
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
