@@ -32,6 +32,7 @@ class OwnClock:
         self._waited = 0.0
         self._started = self._looked = time.monotonic()
         self._delays = self._look()
+        self._lock = threading.Lock()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -47,7 +48,10 @@ class OwnClock:
 
     @property
     def seconds(self) -> float:
-        return self.wall_seconds - self._waited
+        """It looks first: of the time since the last look, nobody knows yet who has waited."""
+        with self._lock:
+            self._count()
+            return self._looked - self._started - self._waited
 
     @property
     def wall_seconds(self) -> float:
@@ -55,10 +59,14 @@ class OwnClock:
 
     def _watch(self) -> None:
         while not self._end.wait(SAMPLE_SECONDS):
-            now, delays = time.monotonic(), self._look()
-            longest = max((delay - self._delays.get(task, delay) for task, delay in delays.items()), default=0.0)
-            self._waited += min(longest, now - self._looked)  # processes that wait at the same time wait once
-            self._looked, self._delays = now, delays
+            with self._lock:
+                self._count()
+
+    def _count(self) -> None:
+        now, delays = time.monotonic(), self._look()
+        longest = max((delay - self._delays.get(task, delay) for task, delay in delays.items()), default=0.0)
+        self._waited += min(longest, now - self._looked)  # processes that wait at the same time wait once
+        self._looked, self._delays = now, delays
 
     def _look(self) -> dict[Path, float]:
         found = {}

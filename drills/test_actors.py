@@ -65,6 +65,11 @@ def train_lines(folder: Path) -> list[dict[str, Any]]:
     return lines
 
 
+def metric_bytes(folder: Path) -> int:
+    """The size of the metric stream. To read all of it again and again takes longer than what is measured."""
+    return sum(path.stat().st_size for path in folder.glob("runs/*/metrics.jsonl"))
+
+
 def actors_of(run: subprocess.Popen[str]) -> list[int]:
     """The processes without children of their own: the keeper and the nursery have some."""
     return [process for process in descendants(run.pid) if not descendants(process)]
@@ -102,8 +107,9 @@ def test_actors_that_are_killed_again_and_again_cost_nothing_but_their_steps(
                     with contextlib.suppress(ProcessLookupError):  # it ended since the list was made
                         os.kill(rng.choice(actors), signal.SIGKILL)
                     kills, next_kill = kills + 1, next_kill + every
-                if (count := len(train_lines(tmp_path))) != seen:
-                    longest, seen, seen_at = max(longest, now - seen_at), count, now
+                longest = max(longest, now - seen_at)
+                if (size := metric_bytes(tmp_path)) != seen:
+                    seen, seen_at = size, now
                 time.sleep(0.05)
         growth = (megabytes(run.pid) - settled) / max((killing - SETTLED_SECONDS) / 60, 1.0)
         below = descendants(run.pid)
@@ -113,7 +119,7 @@ def test_actors_that_are_killed_again_and_again_cost_nothing_but_their_steps(
         assert lines[-1]["actor_restarts"] > 0.5 * kills  # one that is still starting may be killed twice
         during = f" in {killing / 60:.0f} min" if long_seconds else ""
         record_figure(6, f"actors killed in {killing:.0f} s, async, 4 actors", kills, ">= 20")
-        record_figure(6, f"longest time without a metric line meanwhile{during}", longest, "< 10 s")
+        record_figure(6, f"longest time without a metric line meanwhile{during}", longest, f"<= {ACTOR_TIMEOUT:g} s")
         record_figure(6, f"metric lines whose account of env steps does not add up{during}", wrong_lines(lines), "= 0")
         record_figure(
             6, f"processes left 2 s after the end of a run with 4 actors{during}", left_after(2.0, below), "= 0"
@@ -131,7 +137,7 @@ def test_a_frozen_actor_is_replaced_after_its_deadline(tmp_path: Path) -> None:
             replaced_after = clock.seconds
         record_figure(
             6, f"a frozen actor with a deadline of {ACTOR_TIMEOUT:.0f} s is replaced and the run goes on after",
-            replaced_after, "<= 15 s",
+            replaced_after, f"<= {ACTOR_TIMEOUT + 2:g} s",
         )  # fmt: skip
         assert not is_running(frozen)
         below = descendants(run.pid)

@@ -74,7 +74,7 @@ def test_actors_of_a_lost_machine_are_replaced_on_the_others(how: str, tmp_path:
             os.kill(process, signal.SIGSTOP if how == "frozen" else signal.SIGKILL)
         wait_for(lambda: newest(tmp_path)[0] >= len(actors), run, MINUTES)
         name = f"actors of a Ray node that is {how} are replaced after (deadline {RAY_TIMEOUT:.0f} s)"
-        record_figure(6, name, time.monotonic() - lost_at, "<= 25 s")
+        record_figure(6, name, time.monotonic() - lost_at, f"<= {RAY_TIMEOUT + 2:g} s")
         wait_for(lambda: newest(tmp_path)[1] == 4, run, MINUTES)
         if how == "frozen":
             for process in [*descendants(machine), machine]:
@@ -106,7 +106,7 @@ def test_a_run_whose_head_is_gone_is_saved_and_can_be_resumed(service: str, tmp_
         os.kill(head, signal.SIGKILL)
         assert run.wait(MINUTES) == 75
         name = f"a run is saved and ends after the {service.rpartition('/')[2]} of its Ray head is killed, after"
-        record_figure(5, name, time.monotonic() - lost_at, "<= 60 s")
+        record_figure(5, name, time.monotonic() - lost_at, "<= 20 s")
         assert left_after(5.0, below) == 0
     steps = train_lines(tmp_path)[-1]["env_steps"] + 1000
     words = ["resume", "latest", "--output-dir", str(tmp_path / "runs"), "--total-timesteps", str(steps), "--quiet"]

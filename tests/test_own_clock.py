@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+import own_clock
 from own_clock import OwnClock
 
 SPIN = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\nwhile True: pass"
@@ -22,8 +23,13 @@ def test_sleep_counts() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
-def test_waiting_for_a_processor_does_not_count() -> None:
-    """Four processes share one core, so each of them waits for most of the time."""
+@pytest.mark.parametrize("sample_seconds", [0.02, 1000.0])
+def test_waiting_for_a_processor_does_not_count(sample_seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four processes share one core, so each of them waits for most of the time.
+
+    This is so too if the thread that looks at them gets no turn: it shares the interpreter with the drill.
+    """
+    monkeypatch.setattr(own_clock, "SAMPLE_SECONDS", sample_seconds)
     core = str(min(os.sched_getaffinity(0)))
     spinning = [subprocess.Popen([sys.executable, "-c", SPIN, core], stdout=subprocess.PIPE) for _ in range(4)]
     try:

@@ -6,6 +6,7 @@ import json
 import os
 import select
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,44 @@ def test_a_frozen_actor_is_noticed_although_another_one_always_has_something_to_
             wait_until(lambda: bool(select.select([busy], [], [], 0)[0]))
             events += fleet.poll(0.0)
         assert len(events) > 1
+
+
+def test_a_frozen_actor_gets_no_new_time_with_the_tickets_that_follow_checkpoints() -> None:
+    """A checkpoint takes all tickets back, and new ones follow. However many do: its first answer stays due."""
+    config = config_of(mode="async", total_timesteps=10_000_000)
+    config = config.model_copy(update={"runtime": config.runtime.model_copy(update={"actor_timeout": 2.0})})
+    with open_loop(config, None, None, StopSignals()) as loop:
+        crew, fleet = fleet_of(loop)
+        rounds = iter(loop)
+        next(rounds)
+        frozen = processes_of(fleet)[0]
+        os.kill(frozen, signal.SIGSTOP)
+        for _ in range(40):
+            saves_at = time.monotonic() + 0.2
+            while not crew.restarts and time.monotonic() < saves_at:
+                next(rounds)
+            loop.barrier()
+        assert crew.restarts == 1
+        assert "it gave no answer within 2 s (runtime.actor_timeout)" in crew.notes[0]
+        next(rounds)
+        assert loop.env_steps == crew.ledger.learned + crew.ledger.stale
+    wait_until_gone([frozen])
+
+
+def test_an_actor_that_answers_has_the_whole_time_for_each_of_its_answers() -> None:
+    with open_loop(config_of(mode="async"), None, None, StopSignals()) as loop:
+        crew, fleet = fleet_of(loop)
+        post = fleet._posts[0]
+        crew.grant(0, 10, 0)
+        first = post.deadline
+        crew.abandon()
+        crew.grant(0, 10, 0)
+        assert post.deadline == first
+        crew.wait()  # for the second answer: the first one counts nowhere
+        assert crew.arrived[0].actor == 0 and post.deadline == float("inf")
+        crew.abandon()
+        crew.grant(0, 10, 0)
+        assert post.deadline > first
 
 
 def test_actors_continue_when_the_process_that_starts_them_is_killed() -> None:

@@ -24,6 +24,9 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.process_tree import descendants
 from rl_training.errors import ConfigError, EnvError, NumericalError
 from rl_training.runtime.fleet.actor_collector import ActorCollector
+from rl_training.runtime.fleet.delivery import ActorFailure, Delivery
+from rl_training.runtime.fleet.fleet_protocol import FleetLost
+from rl_training.runtime.fleet.tickets import Ticket
 from rl_training.runtime.loop_setup import open_loop
 from rl_training.runtime.stop_signals import StopSignals
 from rl_training.runtime.workflows import resume, train
@@ -174,3 +177,88 @@ def test_an_env_that_cannot_be_made_on_the_cluster_says_why(ray_address: str, tm
     with pytest.raises(EnvError, match="cannot be made: OSError: no such level"):
         train(config_of(ray_address, tmp_path, env_id="callable:make"), env=make, show=False)
     assert not list(tmp_path.iterdir())
+
+
+class Handle:
+    """In place of an actor's handle: it takes orders, and answers to them are never ready."""
+
+    def __init__(self) -> None:
+        self.collect = self
+
+    def remote(self, *order: Any) -> object:
+        return object()
+
+
+def idle_fleet(address: str, folder: Path) -> Any:
+    """A fleet that has joined no cluster, with two actors that do nothing."""
+    from rl_training.runtime.fleet.ray_actors import Post, RayFleet
+
+    fleet = RayFleet(config_of(address, folder), None)
+    fleet._posts = [Post(Handle(), node=name) for name in "ab"]
+    return fleet
+
+
+def test_an_actor_that_does_not_answer_gets_no_new_time_with_the_tickets_that_follow_checkpoints(
+    ray_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rl_training.runtime.fleet import ray_actors
+
+    fleet = idle_fleet(ray_address, tmp_path)
+    post = fleet._posts[0]
+    deadlines = []
+    for number in range(3):
+        fleet.grant(Ticket(number, 0, 0, 0, 0, 10))
+        deadlines.append(post.deadline)
+    first = deadlines[0]
+    assert deadlines == [first] * 3 and first < float("inf")
+    monkeypatch.setattr(ray_actors.ray, "get", lambda ref, timeout: Delivery(0, 0, 0, 0, None, [], {}))
+    answers = list(post.works)
+    fleet._read(0, answers[0])
+    assert first < post.deadline < float("inf")  # of the second answer
+    for answer in answers[1:]:
+        fleet._read(0, answer)
+    assert post.deadline == float("inf")
+
+
+def test_replacements_go_to_the_machines_that_answer_and_have_room(
+    ray_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray takes a machine that is frozen or was just killed for a good one."""
+    from rl_training.runtime.fleet import ray_actors
+
+    fleet = idle_fleet(ray_address, tmp_path)
+    place = {"NodeManagerAddress": "localhost", "NodeManagerPort": 1, "Resources": {"CPU": 0.5}}
+    monkeypatch.setattr(fleet, "_nodes", lambda: dict.fromkeys("abcd", place))
+
+    def raise_error(ref: Any, timeout: float) -> None:
+        raise ray_actors.RayError("the actor is dead")
+
+    monkeypatch.setattr(ray_actors.ray, "get", raise_error)
+    monkeypatch.setattr(ray_actors.ray, "kill", lambda handle: None)
+    for index in (0, 1):
+        fleet.grant(Ticket(index, index, 0, 0, 0, 10))
+        assert isinstance(fleet._read(index, fleet._posts[index].works[0]), ActorFailure)
+    assert set(fleet._suspects) == {"a", "b"}  # nothing listens at their port
+    for post in fleet._posts:
+        post.handle, post.node = Handle(), fleet._place()
+    assert {post.node for post in fleet._posts} == {"c", "d"}
+    assert fleet._place() is None  # no room but on the suspects
+
+
+def test_a_lost_cluster_is_left_in_time_although_ray_does_not_end(
+    ray_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rl_training.runtime.fleet import ray_actors
+
+    fleet, hangs, forgotten = idle_fleet(ray_address, tmp_path), threading.Event(), []
+    monkeypatch.setattr(ray_actors, "LEAVE_SECONDS", 0.1)
+    monkeypatch.setattr(ray_actors.ray, "shutdown", hangs.wait)
+    monkeypatch.setattr(ray_actors.atexit, "unregister", forgotten.append)
+    monkeypatch.setattr(ray_actors, "PROBE_SECONDS", 0.0)
+    fleet._stack.callback(fleet._leave)
+    fleet._vital = {"the head": "localhost:1"}
+    with pytest.raises(FleetLost, match=r"the head \(localhost:1\) is gone"):
+        fleet._nodes()
+    fleet.close()
+    assert forgotten == [hangs.wait]  # the end of this process does not wait for it either
+    hangs.set()

@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,21 @@ from typing import Any
 import pytest
 
 from rl_training import load_config
+from rl_training.envs.process_tree import descendants
 from rl_training.errors import ConfigError
 from rl_training.runtime.fleet import ray_setup
-from rl_training.runtime.fleet.ray_setup import answers, check_store, keep_private, object_store_size, session_folder
+from rl_training.runtime.fleet.ray_setup import (
+    answers,
+    check_store,
+    end_services,
+    ends_within,
+    keep_private,
+    object_store_size,
+    session_folder,
+)
 from rl_training.runtime.workflows import train
 from spawning_env import wait_until_gone
+from waiting import wait_until
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -143,3 +154,45 @@ def test_a_cluster_that_does_not_answer_is_refused_in_one_line(tmp_path: Path) -
     with pytest.raises(ConfigError, match=f"runtime.address: no Ray cluster answers at {address}"):
         train(load_config("impala/cartpole", changes), show=False)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_call_that_does_not_end_is_not_waited_for() -> None:
+    hangs = threading.Event()
+    assert ends_within(60.0, lambda: None)
+    assert not ends_within(0.05, hangs.wait)
+    hangs.set()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux")
+def test_the_services_of_a_lost_cluster_end_with_what_they_have_started_and_the_folder_goes() -> None:
+    program = (
+        "import subprocess, sys, time\nif len(sys.argv) > 1: subprocess.Popen([sys.executable, '-c', sys.argv[2]])"
+    )
+    sleep = "import time; time.sleep(1000)"
+    with session_folder() as folder:
+        words = [sys.executable, "-c", f"{program}\n{sleep}", f"--session-dir={folder}/session_1", sleep]
+        with subprocess.Popen(words) as service:
+            wait_until(lambda: len(descendants(service.pid)) == 1)
+            processes = [service.pid, *descendants(service.pid)]
+            end_services(folder)
+        wait_until_gone(processes)
+    assert not Path(folder).exists()  # what removes it is none of the services
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_an_actor_ends_with_the_process_that_has_started_it_although_nobody_ends_it() -> None:
+    actor = """
+import os, time
+from rl_training import load_config
+from rl_training.runtime.fleet.remote_actor import Luggage, RemoteActor
+config = load_config("impala/cartpole")
+RemoteActor(config, None, 0, Luggage.of(config))
+print(os.getpid(), flush=True)
+time.sleep(1000)
+"""
+    start = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    with subprocess.Popen([sys.executable, "-c", start, actor], stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        process = int(starter.stdout.readline())
+        starter.kill()
+    wait_until_gone([process])

@@ -141,19 +141,18 @@ class ActorCollector:
         self.seconds_waiting += time.perf_counter() - started
 
     def receive(self, seconds: float) -> None:
-        """Take what arrives within `seconds`; replace actors that are gone or late."""
-        for event in self._events(seconds):
-            if isinstance(event, Delivery):
-                self._accept(event)
-            else:
-                self._survive(event)
-        self.notes += self.fleet.notes[self._noted :]
-        self._noted = len(self.fleet.notes)
+        """Take what arrives within `seconds`; replace actors that are gone or late.
 
-    def _events(self, seconds: float) -> list[Delivery | ActorFailure]:
-        """What arrives. If no actor will ever deliver again, the run stops here and can be resumed."""
+        If no actor will ever deliver again, the run stops here and can be resumed.
+        """
         try:
-            return self.fleet.poll(seconds)
+            for event in self.fleet.poll(seconds):
+                if isinstance(event, Delivery):
+                    self._accept(event)
+                else:
+                    self._survive(event)
+            self.notes += self.fleet.notes[self._noted :]
+            self._noted = len(self.fleet.notes)
         except FleetLost as lost:
             self.notes.append(f"{lost}: the run is saved and stops; `{call('resume')}` continues it")
             self.abandon()

@@ -11,6 +11,7 @@ import numpy as np
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import BackendName
 from rl_training.envs.spaces import Spaces
+from rl_training.errors import EnvError
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery
 from rl_training.runtime.fleet.tickets import Ticket
 
@@ -23,7 +24,7 @@ class Greeting:
     vector_backend: BackendName
 
 
-class FleetLost(Exception):
+class FleetLost(EnvError):
     """What the fleet runs on is gone, and the learner is not: the run is saved and ends."""
 
 
@@ -48,7 +49,10 @@ class Fleet(Protocol):
         """What has arrived, after at most `seconds`; empty if nothing has. FleetLost if nothing can arrive again."""
 
     def replace(self, actor: int) -> None:
-        """Start an actor anew. This does not wait: its first delivery comes when its envs are made."""
+        """Start an actor anew. This does not wait: its first delivery comes when its envs are made.
+
+        FleetLost if it can be started nowhere.
+        """
 
     def alive(self) -> int:
         """The number of actors that are known to run."""

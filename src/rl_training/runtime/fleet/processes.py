@@ -41,8 +41,8 @@ class Post:
 
     worker: Worker | None = None
     parcel: SharedParcel | None = None
-    ticket: int | None = None  # the number of the ticket that it has
-    deadline: float = float("inf")
+    owed: int = 0  # answers that are due: more than one if a ticket was abandoned
+    deadline: float = float("inf")  # of the first of them
     greeted: bool = False
 
 
@@ -77,8 +77,10 @@ class ProcessFleet:
         post = self._posts[ticket.actor]
         assert post.parcel is not None and post.worker is not None
         post.parcel.write_weights(self._published)
-        patience = self._timeout if post.greeted else self._timeout * (1 + CONSTRUCTOR_PATIENCE)
-        post.ticket, post.deadline = ticket.number, time.monotonic() + patience
+        if not post.owed:  # else the answer before is due first, and a new ticket gives no new time for that
+            patience = self._timeout if post.greeted else self._timeout * (1 + CONSTRUCTOR_PATIENCE)
+            post.deadline = time.monotonic() + patience
+        post.owed += 1
         self._tell(post, pack(b"t", ticket))
 
     def poll(self, seconds: float) -> list[Delivery | ActorFailure]:
@@ -179,18 +181,23 @@ class ProcessFleet:
         content = unpack(body)
         if kind == b"k":
             post.greeted = True
+            self._wait_for_next(post)
             return None
         if kind == b"d":
             assert post.parcel is not None
             delivery = post.parcel.get(content)
             assert isinstance(delivery, Delivery)
-            if delivery.number == post.ticket:
-                post.ticket, post.deadline = None, float("inf")
+            post.owed -= 1
+            self._wait_for_next(post)
             return delivery
         if not isinstance(content, ActorFailure):  # what making an env raised
             content = ActorFailure(index, f"its env could not be made again: {content}")
         self._put_down(post)
         return content
+
+    def _wait_for_next(self, post: Post) -> None:
+        """An actor has answered: the time for its next answer, if one is due, starts now."""
+        post.deadline = time.monotonic() + self._timeout if post.owed else float("inf")
 
     def _check(self, index: int, worker: Worker) -> ActorFailure | None:
         """Whether a silent actor is gone or late."""

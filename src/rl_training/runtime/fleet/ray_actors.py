@@ -7,21 +7,20 @@ an actor that Ray restarted by itself would have two supervisors.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import copy
 import logging
 import os
-import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import ActorUnschedulableError, OutOfMemoryError, RayError
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rl_training._version import __version__
@@ -33,7 +32,16 @@ from rl_training.envs.env_types import EnvSource
 from rl_training.errors import ConfigError, EnvError
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery
 from rl_training.runtime.fleet.fleet_protocol import FleetLost, Greeting
-from rl_training.runtime.fleet.ray_setup import answers, check_store, object_store_size, session_folder
+from rl_training.runtime.fleet.ray_setup import (
+    answers,
+    cause_of,
+    check_store,
+    end_services,
+    ends_within,
+    kept_handlers,
+    object_store_size,
+    session_folder,
+)
 from rl_training.runtime.fleet.remote_actor import Luggage, RemoteActor
 from rl_training.runtime.fleet.tickets import Ticket
 from rl_training.text import describe_error, one_line, reason
@@ -42,7 +50,9 @@ _ray: Any = ray  # some of its functions have no annotations
 INLINE_BYTES = 100_000  # weights up to this size travel with each ticket; larger ones go once to each machine
 GET_SECONDS = 5.0  # to take an object that has arrived
 CLOSE_SECONDS = 1.0  # for actors to close their envs
+LEAVE_SECONDS = 5.0  # for Ray to end if its head is lost
 PROBE_SECONDS, PROBES = 1.0, 3  # how often the head is looked for, and how often in vain until it counts as lost
+ANSWER_SECONDS = 2.0  # for a machine to accept a connection
 SUSPECT_SECONDS = 120.0  # a machine whose actor was silent gets no new one for so long: Ray takes 66 s to give it up
 SUSPENDED_SECONDS = 2.0  # a wait that takes this much longer than asked: this process itself was stopped meanwhile
 
@@ -64,9 +74,9 @@ class Post:
 
     handle: Any = None
     made: Any = None  # the answer of `make` that is due
-    work: Any = None  # the delivery that is due
-    deadline: float = float("inf")
-    node: str | None = None  # the machine, once it is known
+    works: list[Any] = field(default_factory=list)  # the deliveries that are due: several if a ticket was abandoned
+    deadline: float = float("inf")  # of the first of them
+    node: str | None = None  # the machine, once it is known or chosen
 
 
 class RayFleet:
@@ -80,11 +90,12 @@ class RayFleet:
         self._greeting: Greeting | None = None
         self._published: Sequence[np.ndarray] = ()
         self._put: tuple[Sequence[np.ndarray], Any] = ((), None)  # the weights that are in the object store
-        self._suspects: dict[str, float] = {}  # machines with a silent actor, and until when
+        self._suspects: dict[str, float] = {}  # machines that are silent or have a silent actor, and until when
         self._vital: dict[str, str] = {}  # what must answer, and where
-        self._probed_at, self._waits_for_room = 0.0, False
+        self._probed_at, self._waits_for_room, self._is_lost = 0.0, False, False
         self._remote: Any = ray.remote(RayActor)
         self._stack = contextlib.ExitStack()  # what ends with the fleet
+        self._folder: str | None = None  # of a cluster that is started here
         self.notes: list[str] = []
 
     def start(self) -> Greeting:
@@ -109,13 +120,14 @@ class RayFleet:
 
     def grant(self, ticket: Ticket) -> None:
         post = self._posts[ticket.actor]
-        patience = self._timeout if post.made is None else self._timeout * (1 + CONSTRUCTOR_PATIENCE)
-        post.deadline = time.monotonic() + patience
-        post.work = post.handle.collect.remote(ticket, self._weights())
+        if not post.works:  # else the answer before is due first, and a new ticket gives no new time for that
+            patience = self._timeout if post.made is None else self._timeout * (1 + CONSTRUCTOR_PATIENCE)
+            post.deadline = time.monotonic() + patience
+        post.works.append(post.handle.collect.remote(ticket, self._weights()))
 
     def poll(self, seconds: float) -> list[Delivery | ActorFailure]:
         self._check_head()
-        due = {ref: index for index, post in enumerate(self._posts) for ref in (post.made, post.work) if ref}
+        due = {ref: index for index, post in enumerate(self._posts) for ref in (post.made, *post.works) if ref}
         started = time.monotonic()
         ready, _ = ray.wait(list(due), num_returns=1, timeout=seconds)
         if ready:
@@ -142,7 +154,7 @@ class RayFleet:
 
     def close(self) -> None:
         """End all actors, and the cluster if it was started for them. Works on a half-started fleet too."""
-        if self._vital:
+        if self._vital and not self._is_lost:
             handles = [post.handle for post in self._posts if post.handle is not None]
             with contextlib.suppress(RayError, ValueError):
                 closing = [handle.close.remote() for handle in handles]
@@ -161,12 +173,13 @@ class RayFleet:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if address is None:
             folder = self._stack.enter_context(session_folder())
+            self._folder = folder
             options |= {"num_cpus": len(self._posts), "num_gpus": 0, "object_store_memory": object_store_size()}
             options |= {"include_dashboard": False, "_temp_dir": folder}
         elif address != "auto" and not answers(address):
             raise ConfigError(f"runtime.address: no Ray cluster answers at {address}", key="runtime.address")
         if not ray.is_initialized():  # else by the program that uses this library: it is left as it is
-            self._stack.callback(ray.shutdown)  # of a cluster that was joined, this ends only the connection
+            self._stack.callback(self._leave)
             self._join(address, options)
         here = ray.get_runtime_context()
         node = self._nodes()[here.get_node_id()]
@@ -174,7 +187,7 @@ class RayFleet:
         self._vital = {"the head of the Ray cluster": here.gcs_address, "Ray on this machine": raylet}
 
     def _join(self, address: str | None, options: dict[str, Any]) -> None:
-        with _kept_handlers():
+        with kept_handlers():
             try:
                 ray.init(address or "local", **options)
             except (ConnectionError, RuntimeError, ValueError, TimeoutError, RayError) as error:
@@ -187,6 +200,16 @@ class RayFleet:
                 "runtime.backend: set RAY_AUTH_MODE=token before ray is imported, or leave that to the run"
             )
 
+    def _leave(self) -> None:
+        """End the cluster, or the connection to one that was joined. Without its head, Ray may take a minute for that:
+        then nobody waits for it, here or at the end of the process."""
+        if not self._is_lost:
+            ray.shutdown()
+        elif not ends_within(LEAVE_SECONDS, ray.shutdown):
+            atexit.unregister(ray.shutdown)
+            if self._folder is not None:
+                end_services(self._folder)
+
     def _check_travels(self) -> None:
         """ConfigError if the env cannot be pickled. Ray would say it at length."""
         try:
@@ -197,23 +220,29 @@ class RayFleet:
                 "a function that makes everything it needs inside"
             ) from None
 
-    def _check_head(self) -> None:
+    def _check_head(self, *, now: bool = False) -> None:
         """FleetLost if the cluster has lost its head, or this machine its part. Ray would end this process, or wait."""
-        if time.monotonic() - self._probed_at < PROBE_SECONDS:
+        if not now and time.monotonic() - self._probed_at < PROBE_SECONDS:
             return
         for what, where in self._vital.items():
             attempts = PROBES
-            while not answers(where):
+            while not answers(where, ANSWER_SECONDS):
                 attempts -= 1
                 if attempts == 0:
-                    self._vital = {}
+                    self._is_lost = True
                     raise FleetLost(f"{what} ({where}) is gone")
                 time.sleep(PROBE_SECONDS)
         self._probed_at = time.monotonic()
 
     def _nodes(self) -> dict[str, dict[str, Any]]:
-        """The machines of the cluster by their id."""
+        """The machines of the cluster by their id. Without a head, Ray would look for it for a minute."""
+        self._check_head(now=True)
         return {node["NodeID"]: node for node in _ray.nodes() if node["Alive"]}
+
+    def _is_there(self, name: str) -> bool:
+        """Whether Ray runs on a machine. The cluster notices the end of a machine later than that of an actor."""
+        node = self._nodes().get(name)
+        return node is not None and answers(f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}", ANSWER_SECONDS)
 
     def _room(self, node: dict[str, Any]) -> int:
         """The actors that a machine has CPUs for."""
@@ -241,27 +270,27 @@ class RayFleet:
     # The actors.
 
     def _start(self, index: int) -> None:
+        node = self._place()
         options: dict[str, Any] = {
             "num_cpus": self._settings.cpus_per_actor or 1,
             "max_restarts": 0,
             "max_task_retries": 0,
-            "scheduling_strategy": self._place(),
+            "scheduling_strategy": "DEFAULT" if node is None else NodeAffinitySchedulingStrategy(node, soft=True),
         }
         luggage = Luggage.of(self._start_config)
         handle = self._remote.options(**options).remote(self._start_config, self._env, index, luggage)
-        self._posts[index] = Post(handle, handle.make.remote())
+        self._posts[index] = Post(handle, handle.make.remote(), node=node)
 
-    def _place(self) -> Any:
-        """Anywhere, unless a machine is suspected to be frozen: then the one with the most room of the others."""
+    def _place(self) -> str | None:
+        """Anywhere (None), unless a machine is a suspect: then the one with the most room of the others, if any has."""
         now = time.monotonic()
         self._suspects = {node: until for node, until in self._suspects.items() if until > now}
-        if self._suspects:
-            taken = Counter(post.node for post in self._posts if post.handle is not None)
-            room = {name: self._room(node) - taken[name] for name, node in self._nodes().items()}
-            others = [name for name in room if name not in self._suspects and room[name] > 0]
-            if others:
-                return NodeAffinitySchedulingStrategy(max(others, key=room.__getitem__), soft=True)
-        return "DEFAULT"
+        if not self._suspects:
+            return None
+        taken = Counter(post.node for post in self._posts if post.handle is not None)
+        room = {name: self._room(node) - taken[name] for name, node in self._nodes().items()}
+        others = [name for name in room if name not in self._suspects and room[name] > 0]
+        return max(others, key=room.__getitem__, default=None)
 
     def _weights(self) -> Any:
         """The published weights as they are now, or where they are in the object store."""
@@ -287,7 +316,7 @@ class RayFleet:
             answer = ray.get(post.made, timeout=GET_SECONDS)
         except (RayError, ImportError, AttributeError) as error:
             raise EnvError(
-                f"actor {index} could not start: {_cause(error)}; every machine needs rl_training {__version__} with "
+                f"actor {index} could not start: {cause_of(error)}; every machine needs rl_training {__version__} with "
                 "the extra ray, and the packages of the env"
             ) from None
         if isinstance(answer, bytes):
@@ -306,20 +335,27 @@ class RayFleet:
     def _read(self, index: int, ref: Any) -> Delivery | ActorFailure | None:
         """What an actor has answered. None for a greeting, and for an answer after the end of its actor."""
         post = self._posts[index]
-        if ref not in (post.made, post.work):
+        made = post.made
+        if ref not in (made, *post.works):
             return None
         try:
             answer = ray.get(ref, timeout=GET_SECONDS)
         except RayError as error:
+            if post.node is not None and not self._is_there(post.node):
+                self._suspects[post.node] = time.monotonic() + SUSPECT_SECONDS
             self._put_down(post)
-            return ActorFailure(index, _cause(error))
-        if ref == post.made:
+            return ActorFailure(index, cause_of(error))
+        if ref == made:
             if isinstance(answer, bytes):
                 self._put_down(post)
                 return ActorFailure(index, f"its env could not be made again: {unpack(answer[HEADER.size :])}")
             post.made, post.node = None, answer[1]
+        else:
+            post.works.remove(ref)
+        # The time for the next answer, if one is due, starts now.
+        post.deadline = time.monotonic() + self._timeout if post.works else float("inf")
+        if ref == made:
             return None
-        post.work, post.deadline = None, float("inf")
         if isinstance(answer, Delivery):
             return copy.deepcopy(answer)  # what Ray hands out lies in the object store, and cannot be written to
         self._put_down(post)
@@ -353,35 +389,5 @@ class RayFleet:
         if post.handle is not None:
             with contextlib.suppress(RayError, ValueError):
                 ray.kill(post.handle)
-        post.handle = post.made = post.work = None
-        post.deadline = float("inf")
-
-
-def _cause(error: BaseException) -> str:
-    """Why an actor is gone, in words that do not depend on the version of Ray."""
-    text = str(error)
-    if isinstance(error, OutOfMemoryError) or "running low on memory" in text:
-        return "Ray ended its process because its machine had too little memory"
-    if "node has died" in text or "node was terminated" in text or "node died" in text:
-        return "its machine left the Ray cluster"
-    if isinstance(error, ActorUnschedulableError):
-        return "no machine of the Ray cluster has room for it"
-    if "ModuleNotFoundError" in text or "ImportError" in text:
-        line = next(line for line in reversed(text.splitlines()) if "Error" in line)
-        return f"its process could not be set up: {one_line(line)}"
-    return "its process ended"
-
-
-@contextlib.contextmanager
-def _kept_handlers() -> Iterator[None]:
-    """Ray takes SIGTERM for itself. The run answers it, with a save."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if handler is not None:
-                signal.signal(number, handler)
+        post.handle = post.made = None
+        post.works, post.deadline = [], float("inf")

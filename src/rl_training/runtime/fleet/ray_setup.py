@@ -9,17 +9,21 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from rl_training.data.replay_memory import LARGEST_SHARE, available_bytes
+from rl_training.envs.process_tree import descendants, kill
 from rl_training.errors import ConfigError
 from rl_training.storage.real_files import open_own_descriptor
-from rl_training.text import reason
+from rl_training.text import one_line, reason
 
 SHARED_MEMORY = Path("/dev/shm")
 SMALLEST_STORE, LARGEST_STORE = 80 * 2**20, 4 * 2**30  # Ray refuses less than 75 MiB; pages are taken as they are used
@@ -144,3 +148,49 @@ def answers(address: str, seconds: float = HEAD_SECONDS) -> bool:
 
 def _size(count: float) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+@contextlib.contextmanager
+def kept_handlers() -> Iterator[None]:
+    """Ray takes SIGTERM for itself. The run answers it, with a save."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
+
+
+def ends_within(seconds: float, action: Callable[[], Any]) -> bool:
+    """Whether a call ends within `seconds`. One that does not goes on in its thread, and nobody waits for it."""
+    thread = threading.Thread(target=action, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+def end_services(folder: str) -> None:
+    """Kill the services of the cluster that this process has started with this folder, and what they have started."""
+    for process in descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            if os.fsencode(f"{folder}/") in Path(f"/proc/{process}/cmdline").read_bytes():  # the sweeper has no slash
+                kill([process, *descendants(process)])
+
+
+def cause_of(error: BaseException) -> str:
+    """Why an actor is gone, in words that do not depend on the version of Ray."""
+    kind, text = type(error).__name__, str(error)
+    if kind == "OutOfMemoryError" or "running low on memory" in text:
+        return "Ray ended its process because its machine had too little memory"
+    if "node has died" in text or "node was terminated" in text or "node died" in text:
+        return "its machine left the Ray cluster"
+    if kind == "ActorUnschedulableError":
+        return "no machine of the Ray cluster has room for it"
+    if "ModuleNotFoundError" in text or "ImportError" in text:
+        line = next(line for line in reversed(text.splitlines()) if "Error" in line)
+        return f"its process could not be set up: {one_line(line)}"
+    return "its process ended"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from rl_training.config.own_classes import allow, given_class, hand_over
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.async_worker import refusal
 from rl_training.envs.env_types import EnvSource
+from rl_training.envs.process_tree import on_parents_death
 from rl_training.errors import raise_interrupts
 from rl_training.runtime.fleet.actor import Actor
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery, failure_of
@@ -49,6 +51,7 @@ class RemoteActor:
     def __init__(self, config: TrainConfig, env: EnvSource | None, index: int, luggage: Luggage):
         import torch
 
+        on_parents_death(signal.SIGKILL)  # what started this process may end without ending it
         torch.set_num_threads(1)
         threadpool_limits(1, "blas")
         luggage.unpack(config)
