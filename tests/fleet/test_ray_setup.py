@@ -24,6 +24,7 @@ from rl_training.runtime.fleet.ray_setup import (
     check_store,
     end_services,
     ends_within,
+    is_ray_head,
     keep_private,
     object_store_size,
     session_folder,
@@ -124,6 +125,36 @@ def test_a_head_answers_while_its_port_is_open() -> None:
         assert answers(address, 5.0)
     assert not answers(address, 5.0)
     assert not answers("127.0.0.1:99999", 5.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_head"),
+    [
+        (ray_setup.EMPTY_SETTINGS, True),
+        (b"\x00\x00\x06\x04\x00" + bytes(10), True),
+        (b"", False),
+        (b"HTTP/1.1 400", False),
+    ],
+)
+def test_a_service_that_does_not_speak_the_language_of_ray_is_no_head(answer: bytes, is_head: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert is_ray_head(f"127.0.0.1:{server.getsockname()[1]}", 60.0) is is_head
+        thread.join()
+
+
+def test_a_service_that_says_nothing_is_no_head_after_a_while() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert not is_ray_head(f"127.0.0.1:{server.getsockname()[1]}", 0.2)
+    assert not is_ray_head("127.0.0.1:99999", 5.0)
 
 
 ORPHANS = """

@@ -38,6 +38,7 @@ from rl_training.runtime.fleet.ray_setup import (
     check_store,
     end_services,
     ends_within,
+    is_ray_head,
     kept_handlers,
     object_store_size,
     session_folder,
@@ -176,7 +177,7 @@ class RayFleet:
             self._folder = folder
             options |= {"num_cpus": len(self._posts), "num_gpus": 0, "object_store_memory": object_store_size()}
             options |= {"include_dashboard": False, "_temp_dir": folder}
-        elif address != "auto" and not answers(address):
+        elif address != "auto" and not is_ray_head(address):
             raise ConfigError(f"runtime.address: no Ray cluster answers at {address}", key="runtime.address")
         if not ray.is_initialized():  # else by the program that uses this library: it is left as it is
             self._stack.callback(self._leave)

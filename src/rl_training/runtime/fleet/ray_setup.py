@@ -61,6 +61,8 @@ for turn in range(50):
     time.sleep(0.1)
 shutil.rmtree(folder, ignore_errors=True)
 """
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # RFC 9113, section 3.4
+EMPTY_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # a frame of length 0 and type 4 (sections 4.1 and 6.5)
 HEAD_SECONDS = 5.0  # for an answer of a machine that is to be there
 
 
@@ -144,6 +146,22 @@ def answers(address: str, seconds: float = HEAD_SECONDS) -> bool:
     except (OSError, ValueError, OverflowError):
         return False
     return True
+
+
+def is_ray_head(address: str, seconds: float = HEAD_SECONDS) -> bool:
+    """Whether a service like Ray's is at host:port: it speaks gRPC, so it answers HTTP/2 with settings of its own.
+
+    Ray itself waits for minutes for a service that accepts connections and says nothing it knows.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), seconds) as connection:
+            connection.settimeout(seconds)
+            connection.sendall(HTTP2_PREFACE + EMPTY_SETTINGS)
+            answer = connection.recv(len(EMPTY_SETTINGS))
+    except (OSError, ValueError, OverflowError):
+        return False
+    return answer[3:4] == EMPTY_SETTINGS[3:4]
 
 
 def _size(count: float) -> str:
