@@ -67,6 +67,14 @@ def test_importance_weights_reach_the_loss_of_the_critics(algo: str) -> None:
     assert losses[0] == losses[1] != losses[2]
 
 
+@NEWER_TOO
+def test_no_metric_keeps_a_graph(algo: str) -> None:
+    """Targets are constants, and what a run logs must not keep their graphs in memory."""
+    result = learner_of(algo).update(make_batch(BOX, 8, 0))
+    assert result["target_q_mean"].grad_fn is None
+    assert not any(value.requires_grad for value in result.values())
+
+
 @pytest.mark.parametrize("algo", ["sac", "tqc", "redq"])
 def test_the_actor_climbs_the_critics_as_they_are_after_their_step(algo: str) -> None:
     """Autograd does not notice a step: a loss from before it would mix weights of before and after."""
