@@ -111,6 +111,23 @@ def test_a_gradient_changes_nothing_and_an_update_only_applies_it() -> None:
     assert other.updates == 1
 
 
+def test_schedules_reach_the_gradient_and_the_step() -> None:
+    """Halfway through the run both have half their value."""
+    falling: Any = {"learning_rate": {"start": 0.2, "end": 0.0}, "entropy_coef": {"start": 0.4, "end": 0.0}}
+    half: Any = {"learning_rate": 0.1, "entropy_coef": 0.2}
+    learners = [make_learner("a3c", optimizer="adam", max_grad_norm=None, **settings) for settings in (falling, half)]
+    rollout = make_rollout(learners[0], 6, 1)
+    gradients = []
+    for learner in learners:
+        learner.clock.env_steps = learner.total_timesteps // 2
+        gradients.append(learner.gradient(rollout)[0])
+        start = parameters_of(learner.model)
+        ones = np.ones(len(start), np.float32)
+        learner.update(Push(ones, {}, rollout.rewards, rollout.valid, 0.0, None))
+        torch.testing.assert_close(parameters_of(learner.model), start - 0.1)
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
 def test_a_truncated_episode_bootstraps_and_a_terminated_one_does_not() -> None:
     learner = make_learner("a3c", gamma=0.9, num_envs=1)
     rollout = make_rollout(learner, 4, 3)
