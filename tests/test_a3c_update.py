@@ -24,6 +24,7 @@ from on_policy_helpers import (
     oracle_cases,
     parameters_of,
     rollout_of_case,
+    shaped,
     slow_advantages,
     value_of,
 )
@@ -283,6 +284,19 @@ def test_pipelined_is_refused_in_one_line() -> None:
         "runtime.mode: a3c has no correction for stale rollouts and cannot use pipelined; use mode lockstep or async, "
         "or impala or appo"
     )
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_an_actor_shapes_the_rewards_that_it_learns_from_and_sends_them_as_they_were(normalized: bool) -> None:
+    learner = make_learner("a3c", reward_scale=0.5, reward_clip=0.75, normalize_rewards=normalized)
+    rollout = make_rollout(learner, 8, 1)
+    raw = rollout.rewards.copy()
+    push, _ = GradientMaker(learner, raw.shape[1]).push(rollout, None)
+    seen = shaped(learner, rollout)  # the loop of A2C does this
+    assert np.abs(learner.shape_rewards(raw)).max() == 0.75 < 0.5 * np.abs(raw).max()
+    np.testing.assert_array_equal(push.gradient, learner.gradient(seen)[0])
+    np.testing.assert_array_equal(push.rewards, raw)
+    assert push.reward_max == pytest.approx(float(np.abs(seen.rewards).max()))
 
 
 def test_a_rollout_without_a_valid_row_pushes_no_gradient() -> None:
