@@ -24,6 +24,7 @@ from on_policy_helpers import (
     oracle_cases,
     parameters_of,
     rollout_of_case,
+    shaped,
     slow_advantages,
     value_of,
 )
@@ -109,6 +110,23 @@ def test_a_gradient_changes_nothing_and_an_update_only_applies_it() -> None:
     torch.testing.assert_close(parameters_of(other.model), start - 0.1)  # the first step of Adam
     assert float(result["grad_norm"]) == pytest.approx(np.sqrt(len(start)))
     assert other.updates == 1
+
+
+def test_schedules_reach_the_gradient_and_the_step() -> None:
+    """Halfway through the run both have half their value."""
+    falling: Any = {"learning_rate": {"start": 0.2, "end": 0.0}, "entropy_coef": {"start": 0.4, "end": 0.0}}
+    half: Any = {"learning_rate": 0.1, "entropy_coef": 0.2}
+    learners = [make_learner("a3c", optimizer="adam", max_grad_norm=None, **settings) for settings in (falling, half)]
+    rollout = make_rollout(learners[0], 6, 1)
+    gradients = []
+    for learner in learners:
+        learner.clock.env_steps = learner.total_timesteps // 2
+        gradients.append(learner.gradient(rollout)[0])
+        start = parameters_of(learner.model)
+        ones = np.ones(len(start), np.float32)
+        learner.update(Push(ones, {}, rollout.rewards, rollout.valid, 0.0, None))
+        torch.testing.assert_close(parameters_of(learner.model), start - 0.1)
+    torch.testing.assert_close(gradients[0], gradients[1])
 
 
 def test_a_truncated_episode_bootstraps_and_a_terminated_one_does_not() -> None:
@@ -266,6 +284,19 @@ def test_pipelined_is_refused_in_one_line() -> None:
         "runtime.mode: a3c has no correction for stale rollouts and cannot use pipelined; use mode lockstep or async, "
         "or impala or appo"
     )
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_an_actor_shapes_the_rewards_that_it_learns_from_and_sends_them_as_they_were(normalized: bool) -> None:
+    learner = make_learner("a3c", reward_scale=0.5, reward_clip=0.75, normalize_rewards=normalized)
+    rollout = make_rollout(learner, 8, 1)
+    raw = rollout.rewards.copy()
+    push, _ = GradientMaker(learner, raw.shape[1]).push(rollout, None)
+    seen = shaped(learner, rollout)  # the loop of A2C does this
+    assert np.abs(learner.shape_rewards(raw)).max() == 0.75 < 0.5 * np.abs(raw).max()
+    np.testing.assert_array_equal(push.gradient, learner.gradient(seen)[0])
+    np.testing.assert_array_equal(push.rewards, raw)
+    assert push.reward_max == pytest.approx(float(np.abs(seen.rewards).max()))
 
 
 def test_a_rollout_without_a_valid_row_pushes_no_gradient() -> None:

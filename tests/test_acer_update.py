@@ -14,7 +14,7 @@ from torch import Tensor
 from config_cases import refused
 from loop_batches import build
 from masked_envs import masked_spaces
-from replay_helpers import DISCRETE, make_learner
+from replay_helpers import DISCRETE, make_learner, snapshot
 from rl_training.algorithms.acer import acer_loss, policy_gradient, trust_region
 from rl_training.data import replay_memory
 from rl_training.data.trajectory_replay import Windows
@@ -206,6 +206,19 @@ def test_the_bound_is_against_the_average_policy_which_follows_slowly() -> None:
     assert "average_decay" in free.config.without_effect() and not learner.config.without_effect()
 
 
+def test_schedules_reach_the_step() -> None:
+    """Halfway through the run both have half their value; a learner with that value throughout does the same."""
+    batch, results = make_windows(DISCRETE, [4, 2, 1]), []
+    falling: Any = {"learning_rate": {"start": 0.02, "end": 0.0}, "entropy_coef": {"start": 0.4, "end": 0.0}}
+    for settings in (falling, {"learning_rate": 0.01, "entropy_coef": 0.2}):
+        learner = learner_of(**settings)
+        learner.clock.env_steps = learner.total_timesteps // 2
+        result = learner.update(batch)
+        results.append((float(result["policy_loss"]), snapshot(learner.model)))
+        assert float(result["learning_rate"]) == pytest.approx(0.01)
+    assert results[0][0] == results[1][0] and torch.equal(results[0][1], results[1][1])
+
+
 def test_forbidden_actions_have_no_part_in_it() -> None:
     learner = make_learner("acer", masked_spaces())
     actions = learner.spaces.action_sizes[0]
@@ -222,6 +235,9 @@ def test_forbidden_actions_have_no_part_in_it() -> None:
         result = learner.update(masked)
     assert all(torch.isfinite(value) for value in result.values())
     assert all(torch.isfinite(parameter).all() for parameter in learner.model.parameters())
+    with torch.no_grad():
+        probs, _ = learner.model.policy_and_q(obs.flatten(0, 1))
+    assert not probs[obs.flatten(0, 1)[:, -actions:] == 0].any(), "V and the trust region leave them out too"
     rows = obs[0].numpy()
     for _ in range(20):
         action = learner.act(rows, explore=True)
@@ -287,6 +303,20 @@ def test_replayed_windows_keep_the_probabilities_of_the_policy_that_acted(tmp_pa
     with torch.no_grad():
         now, _ = loop.learner.model.policy_and_q(old.obs[:-1][old.mask])
     assert (now - old.extras["probs"][old.mask]).abs().max() > 0.01, "the policy has changed, what was stored has not"
+
+
+def test_stored_probabilities_belong_to_their_step(tmp_path: Any) -> None:
+    """A policy that does not learn has the same probabilities when its steps are replayed."""
+    loop, batches = loop_of(tmp_path, num_steps=10, replay_ratio=4.0, replay_starts=0, learning_rate=0.0)
+    with torch.no_grad():  # the policy of the start is almost the same everywhere
+        loop.learner.model.actor[-1].weight.mul_(100.0)
+    for _ in range(10):
+        loop.round()
+    for batch in batches:
+        with torch.no_grad():
+            expected, _ = loop.learner.model.policy_and_q(batch.obs[:-1][batch.mask])
+        np.testing.assert_allclose(batch.extras["probs"][batch.mask], expected, atol=1e-6)
+    assert any(float(batch.extras["probs"][batch.mask].std(0).max()) > 0.02 for batch in batches)
 
 
 def test_a_replay_that_does_not_fit_is_refused_before_it_is_allocated(

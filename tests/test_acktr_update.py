@@ -60,11 +60,13 @@ def test_gradients_of_the_sampled_loss_are_scores_of_the_model() -> None:
 @EVERY_KIND
 def test_an_update_is_the_damped_inverse_of_every_layer(kind: str) -> None:
     """The parameters after an update, against numpy.kron and numpy.linalg.solve, layer by layer."""
-    learner = make_learner("acktr", kind, model={"hidden_sizes": (4,)}, **PLAIN)
+    settings = {**PLAIN, "gamma": 0.9, "gae_lambda": 0.8, "entropy_coef": {"start": 0.06, "end": 0.0}}
+    learner = make_learner("acktr", kind, model={"hidden_sizes": (4,)}, **settings)
+    learner.clock.env_steps = learner.total_timesteps // 2
     rollout = make_rollout(learner, 6, 0)
-    batch = policy_batch(rollout, learner.model, gamma=learner.config.gamma, gae_lambda=learner.config.gae_lambda)
+    batch = policy_batch(rollout, learner.model, gamma=0.9, gae_lambda=0.8)
     outputs = learner.model.evaluate_actions(batch.obs, batch.actions)
-    loss = acktr_loss(*outputs, batch, learner.config, entropy_coef=0.0)[0]
+    loss = acktr_loss(*outputs, batch, learner.config, entropy_coef=0.03)[0]
     parameters = list(learner.model.parameters())
     gradients = {id(p): g for p, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True)}
     before = {id(p): p.detach().clone() for p in parameters}
@@ -118,6 +120,16 @@ def test_for_a_linear_policy_the_step_is_the_exact_natural_gradient(monkeypatch:
     mine = torch.cat([found[places[id(parameter)]] for parameter in policy])
     exact = torch.linalg.solve(fisher + 0.01 * torch.eye(len(fisher)), gradient)
     np.testing.assert_allclose(mine, exact, rtol=1e-3, atol=1e-4)
+
+
+def test_the_fisher_matrix_of_the_log_std_is_the_known_one() -> None:
+    """Against the Hessian of the KL divergence, at any deviation and in any state."""
+    model = make_learner("acktr", "box", model={"initial_log_std": -0.7}, **PLAIN).model
+    obs = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    kl = model.distribution.kl(model.policy(obs).detach(), model.policy(obs)).mean()
+    product = fisher_product(kl, [model.log_std])
+    np.testing.assert_allclose(torch.stack([product(row) for row in torch.eye(2)]), 2.0 * torch.eye(2), atol=1e-5)
+    assert LOG_STD_FISHER == 2.0
 
 
 @EVERY_KIND

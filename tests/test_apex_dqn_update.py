@@ -95,11 +95,11 @@ def test_the_ladder_is_that_of_the_paper(actors: int) -> None:
     assert ladder == sorted(ladder, reverse=True)
 
 
-def apex_learner(actors: int, **settings: Any) -> Any:
+def apex_learner(actors: int, num_envs: int = 4, **settings: Any) -> Any:
     from rl_training.algorithms.common.streams import Streams
     from rl_training.runtime.spec import get_spec
 
-    base = {"algo": "apex_dqn", "env_id": "Probe-v0", "num_envs": 4, "runtime": {"actors": actors}}
+    base = {"algo": "apex_dqn", "env_id": "Probe-v0", "num_envs": num_envs, "runtime": {"actors": actors}}
     config = load_config({**base, "algo_kwargs": settings, "total_timesteps": 1000})
     return get_spec("apex_dqn").learner(DISCRETE, config, Streams(0))
 
@@ -115,6 +115,13 @@ def test_each_actor_takes_random_actions_at_its_own_rate() -> None:
     expected = [0.75 * epsilon for epsilon in exploration_ladder(4)]  # a random action may be the greedy one
     np.testing.assert_allclose(shares, expected, atol=0.03)
     assert shares == sorted(shares, reverse=True)
+
+
+def test_the_ladder_has_the_base_and_the_exponent_of_the_settings() -> None:
+    for place, epsilon in enumerate((0.5, 0.25, 0.125)):
+        learner = apex_learner(3, num_envs=3, ladder_base=0.5, ladder_exponent=2.0)
+        learner.take_place(place)
+        assert learner.exploration_rate() == pytest.approx(epsilon)
 
 
 def test_the_learner_reports_the_exploration_of_the_mean_actor() -> None:

@@ -168,6 +168,33 @@ def test_adam_has_the_momentum_of_the_paper() -> None:
     assert make_learner("sac", BOX).critic_optimizer.betas == (0.9, 0.999)
 
 
+def test_weights_decay_in_actor_and_critics_and_not_in_the_temperature() -> None:
+    learner = make_learner("crossq", BOX, weight_decay=0.1)
+    assert learner.critic_optimizer.weight_decay == learner.actor_optimizer.weight_decay == 0.1
+    assert learner.temperature_optimizer.weight_decay == 0.0
+
+
+def test_every_batch_norm_becomes_renormalization_when_the_settings_say() -> None:
+    model = make_learner("crossq", BOX, renorm_after=7).model
+    assert [norm.renorm_after for norm in norms_of(model)] == [7] * 9
+
+
+def test_gradients_of_renormalization_take_its_scale_and_shift_as_constants() -> None:
+    layer = BatchNorm(2, renorm_after=0)
+    generator = torch.Generator().manual_seed(0)
+    rows = (2 * torch.randn(16, 2, generator=generator) + 1).double().requires_grad_()
+    layer = layer.double()
+    layer.running_mean.fill_(0.5)
+    layer.running_variance.fill_(2.0)
+    variance, mean = rows.detach().var(0, correction=0), rows.detach().mean(0)
+    scale = ((variance + 1e-3) / (2.0 + 1e-3)).sqrt()
+    shift = (mean - 0.5) / (2.0 + 1e-3) ** 0.5
+    found = torch.autograd.grad(layer(rows, batch_statistics=True).pow(3).sum(), rows)[0]
+    normalized = (rows - rows.mean(0)) / (rows.var(0, correction=0) + 1e-3).sqrt()
+    expected = torch.autograd.grad((normalized * scale + shift).pow(3).sum(), rows)[0]
+    torch.testing.assert_close(found, expected)
+
+
 def test_renormalization_equals_that_of_another_library() -> None:
     case = oracle("batch_renorm")["cases"][0]
     layer = BatchNorm(3, momentum=case["inputs"]["momentum"], renorm_after=2)

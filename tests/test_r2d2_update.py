@@ -235,6 +235,33 @@ def test_a_window_continues_the_memory_of_acting(cell: str) -> None:
         np.testing.assert_allclose(mine, theirs - theirs.mean(1, keepdims=True), atol=1e-5)
 
 
+def test_acting_and_random_warm_up_carry_the_memory_and_empty_it_where_an_episode_starts() -> None:
+    learner = learner_of()
+    rows = np.random.default_rng(0).standard_normal((2, 2, 3)).astype(np.float32)
+    first = learner.act(rows[0], explore=False)
+    starts = np.array([False, True])
+    kept = first.memory.copy()
+    kept[1] = 0.0
+    values, after = learner.model.act_values(rows[1], kept)
+    second = learner.act(rows[1], explore=False, episode_starts=starts, memory=first.memory)
+    np.testing.assert_array_equal(second.memory, after)
+    np.testing.assert_array_equal(second.actions, values.argmax(1))
+    np.testing.assert_array_equal(learner.remember(rows[1], starts, first.memory), after)
+    assert not np.allclose(after, learner.model.act_values(rows[1], first.memory)[1])
+    assert not np.allclose(after, learner.model.act_values(rows[1], np.zeros_like(kept))[1])
+
+
+def test_exploration_follows_its_schedule_and_evaluation_takes_the_best_action() -> None:
+    learner = learner_of(exploration={"start": 0.8, "end": 0.0})
+    rows = np.zeros((4000, 3), np.float32)
+    best = learner.act(rows[:1], explore=False).actions[0]
+    for place, epsilon in ((0.0, 0.8), (0.5, 0.4), (1.0, 0.0)):
+        learner.clock.env_steps = int(place * learner.total_timesteps)
+        share = float(np.mean(learner.act(rows, explore=True).actions != best))
+        assert share == pytest.approx(0.75 * epsilon, abs=0.03)  # a random action may be the best one
+        assert (learner.act(rows, explore=False).actions == best).all()
+
+
 def test_an_empty_start_is_a_setting() -> None:
     learner = learner_of(stored_state=False, burn_in=0)
     batch = windows_of(learner, [4, 4], [0, 0])

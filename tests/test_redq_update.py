@@ -65,6 +65,23 @@ def test_a_new_pair_is_drawn_for_every_update_and_each_pair_comes() -> None:
     assert len({*pairs[:5]}) > 1
 
 
+@pytest.mark.parametrize("count", [1, 3, 4])
+def test_the_target_has_as_many_different_critics_as_the_settings_say(count: int) -> None:
+    learner = make_learner("redq", BOX, num_critics=4, target_critics=count)
+    for _ in range(20):
+        chosen = learner.step_inputs(make_batch(BOX, 2, 0))[2].tolist()
+        assert len(chosen) == len(set(chosen)) == count and set(chosen) <= set(range(4))
+
+
+def test_the_draw_of_critics_leaves_the_noise_of_actions_as_it_is() -> None:
+    """It has a random stream of its own: another number of critics does not change what actions are tried."""
+    batch = make_batch(BOX, 4, 0)
+    learners = [make_learner("redq", BOX, num_critics=4, target_critics=count) for count in (1, 4)]
+    for _ in range(3):
+        one, other = (learner.step_inputs(batch) for learner in learners)
+        assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
+
+
 def test_actor_and_temperature_learn_in_the_last_of_twenty_updates() -> None:
     learner = make_learner("redq", BOX, num_critics=2)
     actor, temperature = snapshot(learner.model.policy_network), learner.temperature.value().clone()

@@ -142,6 +142,47 @@ def test_targets_are_rewards_until_the_first_copy_and_clipped_after_it() -> None
     assert learner.update(third)["target_q_mean"].item() == pytest.approx(expected.mean().item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("reward", [7.0, -7.0])
+def test_the_bounds_are_those_of_targets_and_do_not_include_zero(reward: float) -> None:
+    learner = learner_of(copy_every=1)
+    batch = make_batch(BOX, 8, 0)
+    batch.rewards = torch.full((8,), reward)
+    learner.update(batch)
+    assert learner.value_range.lower.item() == learner.value_range.upper.item() == reward
+
+
+def unbounded(learner: Any) -> Any:
+    """With targets that no range clips."""
+    learner.value_range.lower.fill_(-1e8)
+    learner.value_range.upper.fill_(1e8)
+    return learner
+
+
+@pytest.mark.parametrize("part", ["policy_network", "critics", "embedding"])
+def test_actions_values_and_embeddings_of_targets_are_those_of_the_target_network(part: str) -> None:
+    targets = []
+    for moved in (None, "online", "target"):
+        learner = unbounded(learner_of())
+        if moved is not None:
+            disturb(getattr(learner.model if moved == "online" else learner.target.module, part))
+        targets.append(learner.update(make_batch(BOX, 32, 0))["target_q_mean"].item())
+    assert targets[0] == targets[1] != targets[2]
+
+
+def test_noisy_target_actions_stay_within_the_range_of_actions() -> None:
+    """Where the target actor is at its limit, noise that leads beyond it changes nothing."""
+    targets = []
+    for size in (0.0, 0.5, -0.5):
+        learner = unbounded(learner_of())
+        disturb(learner.target.module)
+        with torch.no_grad():
+            learner.target.module.policy_network.body[-2].bias.fill_(50.0)
+        batch = make_batch(BOX, 8, 0)
+        learner.step_inputs = lambda batch, size=size: (torch.full_like(batch.actions, size), False)
+        targets.append(learner.update(batch)["target_q_mean"].item())
+    assert targets[0] == targets[1] != targets[2]
+
+
 def test_the_embedding_learns_from_its_own_loss_only() -> None:
     def embedding_after(rewards: float, rate: float) -> Tensor:
         learner = learner_of(critic_learning_rate=rate, actor_learning_rate=rate, copy_every=100)

@@ -114,11 +114,17 @@ def test_fewer_dropped_quantiles_mean_higher_targets() -> None:
 
 
 def test_priorities_are_errors_of_the_mean() -> None:
-    learner = make_learner("tqc", BOX, prioritized=True, critic_learning_rate=0.0, tau=1e-9)
+    settings = {"prioritized": True, "critic_learning_rate": 0.0, "temperature": 0.2}
+    learner, twin = (make_learner("tqc", BOX, **settings) for _ in range(2))
+    disturb(learner.target.module.critics)
     batch = make_batch(BOX, 16, 0, weights=True)
-    batch.discounts = torch.zeros(16)
-    expected = (learner.model.q_value(batch.obs, batch.actions) - batch.rewards).abs()
-    np.testing.assert_allclose(learner.update(batch).priorities, expected.detach(), atol=1e-5)
+    next_noise, _ = twin.step_inputs(batch)
+    with torch.no_grad():
+        next_actions, log_probs = learner.model.sample(batch.next_obs, next_noise)
+        atoms = truncated_mixture(learner.target.module.quantiles(batch.next_obs, next_actions), 2)
+        target = tqc_target(batch, atoms, log_probs, torch.tensor(0.2)).mean(1)
+        expected = (learner.model.q_value(batch.obs, batch.actions) - target).abs()
+    np.testing.assert_allclose(learner.update(batch).priorities, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(("dropped", "quantiles"), [(25, 25), (4, 3)])

@@ -154,7 +154,7 @@ def test_a_convolution_with_one_place_is_a_linear_layer() -> None:
 
 def test_factors_are_a_mean_at_first_and_decay_later_and_bases_wait() -> None:
     model, inputs, noise = linear_gaussian()
-    optimizer = optimizer_of(model, statistics_decay=0.5, inverse_every=3)
+    optimizer = optimizer_of(model, statistics_decay=0.7, inverse_every=3)
     seen, bases = [], []
     for number in range(7):
         scaled = inputs * (number + 1)
@@ -163,9 +163,9 @@ def test_factors_are_a_mean_at_first_and_decay_later_and_bases_wait() -> None:
         seen.append(float(optimizer.factors[0].inputs[0, 0]))
         bases.append(optimizer.factors[0].input_values.clone())
     first = seen[0]
-    expected = [first, first * (1 + 4) / 2]
-    for number in range(2, 7):
-        expected.append(0.5 * expected[-1] + 0.5 * (number + 1) ** 2 * first)
+    expected = [first, first * (1 + 4) / 2, first * (1 + 4 + 9) / 3]
+    for number in range(3, 7):  # a new batch has at least 0.3
+        expected.append(0.7 * expected[-1] + 0.3 * (number + 1) ** 2 * first)
     np.testing.assert_allclose(seen, expected, rtol=1e-5)
     changed = [not torch.equal(*pair) for pair in itertools.pairwise(bases)]
     assert changed == [True, True, True, False, False, True], "renewed at first, and then every third time"
@@ -184,6 +184,97 @@ def test_momentum_averages_steps_and_a_known_parameter_has_its_own_curvature() -
         optimizer.step(model.log_std.sum() + 0.0 * model.mean(torch.ones(1, 3)).sum())
         moved = (before - model.log_std.detach()) * (2.0 + 0.05)
         np.testing.assert_allclose(moved, expected, rtol=1e-5)
+
+
+def test_momentum_is_that_of_steps_and_not_of_directions() -> None:
+    """A step that the bound has made short stays short in the average: rates 1 and 0.1 here."""
+    model, inputs, noise = linear_gaussian()
+    optimizer = optimizer_of(model, momentum=0.75)
+    observed(optimizer, model, inputs, noise)
+    before, moved, expected = optimizer.vector.clone(), torch.zeros(8), torch.zeros(8)
+    for rate in (1.0, 0.1):
+        optimizer.set_learning_rate(rate)
+        gradient = flat_gradient((model(inputs) - 1.0).square().mean(), list(model.parameters()))
+        moved = 0.75 * moved + 0.25 * rate * optimizer.natural(gradient)[0]
+        expected = expected + moved
+        optimizer.apply(gradient)
+    np.testing.assert_allclose(before - optimizer.vector, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_curvature_is_that_of_the_factors_of_now_also_where_the_bases_are_old() -> None:
+    """Factors that grow between two decompositions make a step shorter at once."""
+    model, inputs, noise = linear_gaussian()
+    optimizer = optimizer_of(model, inverse_every=100)
+    optimizer.steps.fill_(100)
+    observed(optimizer, model, inputs, noise)  # decomposes
+    optimizer.steps.fill_(101)
+    observed(optimizer, model, 5.0 * inputs, noise)  # does not
+    factors = optimizer.factors[0]
+    assert not torch.allclose(factors.input_values, torch.linalg.eigvalsh(factors.inputs), rtol=0.1)
+    gradient = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
+    direction, curvature = factors.natural(gradient, 0.05)
+    fisher = np.kron(factors.outputs.numpy(), factors.inputs.numpy())
+    np.testing.assert_allclose(curvature, direction.numpy().ravel() @ fisher @ direction.numpy().ravel(), rtol=1e-4)
+
+
+def test_a_known_parameter_counts_in_the_bound() -> None:
+    class Deviation(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mean, self.log_std = nn.Linear(1, 1), nn.Parameter(torch.zeros(2))
+
+    model = Deviation()
+    optimizer = optimizer_of(model, {model.log_std: 2.0}, rate=100.0, max_kl=0.01)
+    optimizer.step(model.log_std.sum() + 0.0 * model.mean(torch.ones(1, 1)).sum())
+    # 1/2 x^T F x with F = 2 I and two equal entries: their square is half the bound.
+    np.testing.assert_allclose(model.log_std.detach(), [-(0.005**0.5)] * 2, rtol=1e-4)
+
+
+def test_a_layer_that_is_called_twice_has_the_sum_of_both_fisher_matrices() -> None:
+    model, inputs, noise = linear_gaussian()
+    fishers = []
+    for calls in (1, 2):
+        optimizer = optimizer_of(model)
+        with optimizer.watching():
+            outputs = [model(inputs) for _ in range(calls)]
+        optimizer.observe(sum(0.5 * (each.detach() + noise - each).square().sum() for each in outputs))
+        fishers.append(np.kron(optimizer.factors[0].outputs.numpy(), optimizer.factors[0].inputs.numpy()))
+    np.testing.assert_allclose(fishers[1], 2.0 * fishers[0], rtol=1e-5)
+
+
+def test_gradients_are_clipped_before_they_are_divided() -> None:
+    moved = []
+    for limit in (None, 0.1):
+        model, inputs, noise = linear_gaussian()
+        optimizer = optimizer_of(model, max_grad_norm=limit)
+        observed(optimizer, model, inputs, noise)
+        before = optimizer.vector.clone()
+        norm = optimizer.step((model(inputs) - 1.0).square().mean())
+        moved.append(before - optimizer.vector)
+    assert float(norm) > 0.2
+    np.testing.assert_allclose(moved[1], moved[0] * (0.1 / norm), rtol=1e-3, atol=1e-6)
+
+
+def test_factors_that_are_not_finite_keep_the_bases_and_no_eigenvalue_is_negative() -> None:
+    factors = KroneckerFactors(nn.Linear(6, 2))
+    row = 1e3 * torch.randn(1, 6, generator=torch.Generator().manual_seed(0))
+    factors.observe([(row, torch.ones(1, 2))], 1.0)  # of rank one: rounding puts eigenvalues on both sides of 0
+    factors.decompose()
+    assert float(torch.linalg.eigvalsh(factors.inputs).min()) < 0.0 <= float(factors.input_values.min())
+    basis = factors.input_basis.clone()
+    factors.inputs[0, 0] = float("nan")
+    factors.decompose()
+    assert torch.equal(factors.input_basis, basis)
+
+
+def test_layers_are_watched_only_when_asked() -> None:
+    """A hook that stays would keep every batch of a run."""
+    model, inputs, noise = linear_gaussian()
+    optimizer = optimizer_of(model)
+    observed(optimizer, model, inputs, noise)
+    assert not model._forward_hooks
+    with pytest.raises(AssertionError, match="not watched"):
+        optimizer.observe(model(inputs).sum())
 
 
 def test_state_in_the_middle_of_a_cycle_continues_to_the_bit() -> None:

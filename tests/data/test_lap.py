@@ -39,13 +39,17 @@ def test_errors_below_the_floor_count_as_the_floor() -> None:
     np.testing.assert_allclose(priorities_of(plain), [1.0, 4.0])
 
 
-@pytest.mark.parametrize(("refresh_every", "expected"), [(2, 1.0), (0, 4.0)])
-def test_the_highest_priority_is_that_of_the_stored_rows_after_a_refresh(refresh_every: int, expected: float) -> None:
+@pytest.mark.parametrize(
+    ("refresh_every", "remaining", "expected"), [(2, 0.1, 1.0), (2, 2.0**2.5, 2.0), (0, 0.1, 4.0), (0, 2.0**2.5, 4.0)]
+)
+def test_the_highest_priority_is_that_of_the_stored_rows_after_a_refresh(
+    refresh_every: int, remaining: float, expected: float
+) -> None:
     buffer = buffer_of(3, PriorityOptions(exponent=0.4, floor=1.0, refresh_every=refresh_every))
     buffer.update_priorities(np.array([0]), np.array([32.0]))
     add(buffer)
     assert priorities_of(buffer)[3] == pytest.approx(4.0)
-    buffer.update_priorities(np.array([0, 3]), np.array([0.1, 0.1]))  # the second update
+    buffer.update_priorities(np.array([0, 3]), np.array([0.1, remaining]))  # the second update
     add(buffer)
     assert priorities_of(buffer)[4] == pytest.approx(expected)
 

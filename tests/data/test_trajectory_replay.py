@@ -219,6 +219,8 @@ def test_priorities_belong_to_windows_and_new_ones_come_first() -> None:
     stream.feed(buffer, 6)
     new = set(np.flatnonzero(buffer._flat["complete"])) - set(starts)
     assert new and new <= set(buffer.sample(64, np.random.default_rng(1), 0.5).indices)  # type: ignore[arg-type]
+    assert buffer._tree is not None
+    np.testing.assert_allclose(buffer._tree.get(np.array(sorted(new))), (3.0 + 1e-6) ** 0.6)  # the highest so far
     # Uniform sampling reaches every window.
     uniform = replay(3, 0, num_envs=2)
     Stream(2, seed=5).feed(uniform, 30)
@@ -263,9 +265,12 @@ def test_a_restored_replay_samples_and_grows_like_the_one_that_was_saved(priorit
         assert windows.indices is not None
         buffer.update_priorities(windows.indices, np.arange(9.0))
     other = replay(4, 3, prioritized=prioritized, capacity=120)
+    Stream(3, seed=1).feed(other, 30)  # what it holds, open windows too, is forgotten
     other.load_state_dict(buffer.state_dict())
     for start, rows in parts:
         other.import_rows(start, rows)
+    other.cut()  # as a save that follows at once does
+    assert len(other) == len(buffer)
     stream.restart()
     twin = Stream(3, seed=8)
     twin.__dict__ |= {**stream.__dict__, "rng": np.random.default_rng(9), "time": stream.time.copy()}

@@ -221,6 +221,27 @@ def test_priorities_of_actors_are_the_errors_that_the_learner_finds_on_the_same_
         assert_priorities_are_errors(loop, 9)
 
 
+def test_replay_and_priorities_have_the_rewards_that_the_settings_shape() -> None:
+    with apex_loop(algo_kwargs={"learning_starts": 390, "reward_scale": 4.0, "reward_clip": 3.0}, **SHORT) as loop:
+        assert_priorities_are_errors(loop, 3)
+        for shard in loop.buffer.shards:
+            rows = shard.export_rows(0, shard.rows_written)
+            assert (rows["rewards"][rows["valid"]] == 3.0).all()
+
+
+def test_after_a_restart_actors_have_priorities_of_the_new_steps_only() -> None:
+    with apex_loop(algo_kwargs={"learning_starts": 390}) as loop:
+        assert_priorities_are_errors(loop, 1)
+        loop.barrier()
+        loop.restart_envs()
+        assert_priorities_are_errors(loop, 2)
+
+
+def test_actions_are_random_until_learning_starts() -> None:
+    with apex_loop() as loop:
+        assert [loop._order(steps)["random"] for steps in (0, 39, 40, 400)] == [True, True, False, False]
+
+
 def test_priorities_of_images_are_those_of_the_frames_in_replay() -> None:
     """An actor keeps whole images, replay single frames."""
     pytest.importorskip("ale_py")

@@ -14,6 +14,7 @@ from rl_training.errors import ConfigError
 from rl_training.models import parameter_limit as limits
 from rl_training.models.parameter_limit import networks_within_memory, parameter_limit
 from rl_training.runtime.workflows import train
+from tiny_runs import env_of
 
 
 def test_values_and_tensors_are_counted_over_all_modules() -> None:
@@ -48,6 +49,19 @@ def test_memory_that_cannot_be_reserved_is_one_line() -> None:
             torch.empty(size)
     with pytest.raises(RuntimeError, match="something else"), networks_within_memory():
         raise RuntimeError("something else")
+
+
+@pytest.mark.parametrize("algo", ["td7", "crossq", "tqc", "redq", "droq", "sac", "mpo", "apex_d4pg", "acer", "acktr"])
+def test_a_critic_wider_than_memory_allows_is_refused_before_training(
+    algo: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """A small actor beside it does not help, and no run directory is left."""
+    monkeypatch.setattr(limits, "available_bytes", lambda: 10**9)
+    model = {"hidden_sizes": (8,), "critic": {"hidden_sizes": (40_000, 40_000)}}
+    base = {"algo": algo, "env_id": env_of(algo), "model": model, "output_dir": str(tmp_path / "runs")}
+    with pytest.raises(ConfigError, match=r"^model: .* use smaller layers \(hidden_sizes\)$") as caught:
+        train(load_config({**base, "total_timesteps": 2000, "checkpoint_every": 0}), show=False)
+    assert "\n" not in str(caught.value) and not (tmp_path / "runs").exists()
 
 
 def test_training_refuses_networks_beyond_the_memory_there_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -8,10 +8,10 @@ distribution by more than `max_kl` (eq. 5). `algorithms/common/kfac.py` has the 
 Deviations: one process steps all environments and learns. The bound uses the curvature of the factors without damping.
 The log-std of a Gaussian policy is no layer: its Fisher matrix is known (2 I). Factors are a plain mean over the first
 batches and decay afterwards (`statistics_decay=0.99`); their eigenvectors are renewed every `inverse_every=10` updates,
-in the same process. Momentum (`momentum=0.9`) averages steps, so it does not lengthen them. `learning_rate=0.25` and
-`max_kl=0.001` are for Atari; `entropy_coef=0`, `value_coef=0.5`. Advantages may use GAE (`gae_lambda=1` gives n-step
-returns). The value's Gaussian has a fixed variance, the inverse of `fisher_coef=1`. On vectors, policy and value are
-separate networks; on images they share the encoder. There is no weight decay.
+in the same process, and in each of the first 10. Momentum (`momentum=0.9`) averages steps, so it does not lengthen
+them. `learning_rate=0.25` and `max_kl=0.001` are for Atari; `entropy_coef=0`, `value_coef=0.5`. Advantages may use GAE
+(`gae_lambda=1` gives n-step returns). The value's Gaussian has a fixed variance, the inverse of `fisher_coef=1`. On
+vectors, policy and value are separate networks; on images they share the encoder. There is no weight decay.
 """
 
 from __future__ import annotations
