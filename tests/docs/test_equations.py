@@ -116,3 +116,19 @@ def test_no_equation_is_left_over_in_prose(name: str) -> None:
         for part in parts_of(docstring):
             is_rest = bool(re.match(r"[-+*/=)]|\[[A-Za-z]+_", part.text)) and not part.is_equation
             assert not is_rest, f"{documented.__name__}: {part.text}"
+
+
+@pytest.mark.parametrize(
+    ("name", "used", "not_used"),
+    [
+        ("ppo", "gae", "lambda_returns"),
+        ("impala", "vtrace", "gae"),
+        ("c51", "project", "quantile_midpoints"),
+        ("naf", "precision_noise", "critic_loss"),
+        ("pqn", "lambda_returns", "precision_noise"),
+    ],
+)
+def test_shared_mathematics_is_what_the_algorithm_calls(name: str, used: str, not_used: str) -> None:
+    module = import_module(str(ALGORITHMS[name].learner).partition(":")[0])
+    names = [function.__name__ for function in shared_mathematics(module)]
+    assert used in names and not_used not in names

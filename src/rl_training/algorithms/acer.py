@@ -65,8 +65,8 @@ def policy_gradient(
 def trust_region(gradient: Tensor, probs: Tensor, average: Tensor, delta: float) -> Tensor:
     """z = g - max(0, (k * g - delta) / |k|^2) k,  k = -pi_avg / pi                                       (eq. 12)
 
-    k is the gradient of KL(pi_avg || pi) in pi, where pi_avg is the average policy. z is the closest gradient to g along
-    which KL rises by no more than delta. All [B, A].
+    k is the gradient of KL(pi_avg || pi) in pi, where pi_avg is the average policy. z is the closest gradient to g
+    along which KL rises by no more than delta. All [B, A].
     """
     slope = -average / probs.clamp(min=SMALLEST)
     excess = ((slope * gradient).sum(1) - delta) / slope.square().sum(1).clamp(min=SMALLEST)
