@@ -101,7 +101,7 @@
       const labels = spec.small ? [] : spec.labels || [];
       const longest = Math.max(0, ...labels.map((label) => label.text.length));
       const right = spec.small || narrow ? 12 : Math.min(260, 26 + 6.9 * longest);
-      const margin = spec.small ? { l: 48, r: 10, t: 8, b: 22 } : { l: 58, r: right, t: 12, b: 44 };
+      const margin = spec.small ? { l: 48, r: 18, t: 8, b: 22 } : { l: 58, r: right, t: 12, b: 44 };
       if (!narrow) spread(labels, range, this.height - margin.t - margin.b);
       const ink = D.color("ink-soft");
       const axis = { gridcolor: D.color("grid"), zeroline: false, linecolor: D.color("line-strong"), tickcolor: D.color("line-strong"), tickfont: { size: spec.small ? 10.5 : 12, color: ink }, fixedrange: spec.small || narrow };
@@ -145,6 +145,7 @@
     resolved.clear();
     charts.forEach((chart) => chart.refresh());
   };
+  window.addEventListener("beforeprint", () => charts.forEach((chart) => chart.isStale && chart.draw()));
   let resizing = 0;
   window.addEventListener("resize", () => {
     clearTimeout(resizing);
