@@ -43,7 +43,8 @@
       }
     }
     if (low > high) return [0, 1];
-    if (low === high) return [low - Math.max(0.5, Math.abs(low) * 0.1), high + Math.max(0.5, Math.abs(high) * 0.1)];
+    const room = Math.abs(low) * 0.1 || 0.5; // of a curve that is level
+    if (low === high) return [low - room, high + room];
     return [low - 0.06 * (high - low), high + 0.06 * (high - low)];
   };
 
