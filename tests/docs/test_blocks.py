@@ -159,6 +159,18 @@ def test_commands_within_sentences_and_tables_exist_with_their_options() -> None
     assert seen > 60
 
 
+def test_each_question_names_the_page_that_answers_it_two_clicks_from_the_index() -> None:
+    folder = ROOT / "docs"
+    index = (folder / "index.md").read_text(encoding="utf-8")
+    assert "(questions.md)" in index
+    questions = re.split(r"^## ", (folder / "questions.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    assert len(questions) >= 10
+    for text in questions:
+        pages = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
+        assert "?" in text.partition("\n")[0] and pages, f"no page answers {text!r}"
+        assert all((folder / page).resolve().is_file() for page in pages), text
+
+
 @pytest.mark.parametrize(
     ("text", "is_found"),
     [("```bash\nrl-training train\n```\n", True), ("\n\n    curl example\n", True), ("plain\n", False)],
