@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from statistics import median
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -24,7 +25,9 @@ from rl_training import errors
 from rl_training.command_line.app import app
 from rl_training.config.algorithm_table import ALGORITHMS, Algorithm
 from rl_training.config.loading import describe_config, list_presets
+from rl_training.zoo.manifest import list_manifests, load_manifest
 from rl_training.zoo.plots import picture_name
+from rl_training.zoo.results import load_results
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "docs" / "benchmarks"
@@ -147,8 +150,9 @@ def _prose(text: str) -> str:
 def _results(algorithm: str) -> Iterator[str]:
     """The rows of the kept benchmark tables, and the curves of their environments."""
     rows, pictures = [], []
-    for report in [*sorted(REPORTS.glob("*.json")), *sorted(CURVES.glob("*.json"))]:
-        lines = json.loads(report.read_text(encoding="utf-8"))
+    reports = [*sorted(REPORTS.glob("*.json")), *sorted(CURVES.glob("*.json"))]
+    tables = [(report, json.loads(report.read_text(encoding="utf-8"))) for report in reports]
+    for report, lines in [*tables, *_kept_results(algorithm)]:
         for line in lines:
             if line["algorithm"] != algorithm or line.get("median") is None:
                 continue
@@ -168,6 +172,19 @@ def _results(algorithm: str) -> Iterator[str]:
         yield table(["preset", "median", "bar", "seeds", "steps", "benchmark"], rows)
     for environment, path in pictures:
         yield f"![Learning curves of all algorithms on {environment}](../../{path.relative_to(ROOT).as_posix()})"
+
+
+def _kept_results(algorithm: str) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
+    """Rows whose finished seeds are kept although no table has them yet, by the page that will."""
+    for family in list_manifests():
+        for entry in load_manifest(family).entries:
+            kept = load_results(entry, REPORTS / "results") if entry.algorithm == algorithm else {}
+            scores = [result.score["mean_return"] for result in kept.values() if result.score is not None]
+            if scores:
+                numbers = {"median": median(scores), "scores": scores, "bar": entry.row.bar}
+                names = {"name": entry.name, "algorithm": algorithm, "environment": entry.environment}
+                steps = max(result.env_steps for result in kept.values())
+                yield REPORTS / f"{family}.json", [{**names, **numbers, "env_steps": steps}]
 
 
 def _picture_of(line: dict[str, Any]) -> Path | None:
