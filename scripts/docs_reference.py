@@ -5,12 +5,15 @@ Every text on them comes from a docstring, a field's description or a help text;
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
+import textwrap
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from statistics import median
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -22,7 +25,9 @@ from rl_training import errors
 from rl_training.command_line.app import app
 from rl_training.config.algorithm_table import ALGORITHMS, Algorithm
 from rl_training.config.loading import describe_config, list_presets
+from rl_training.zoo.manifest import list_manifests, load_manifest
 from rl_training.zoo.plots import picture_name
+from rl_training.zoo.results import load_results
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "docs" / "benchmarks"
@@ -85,23 +90,39 @@ def own_functions(module: ModuleType) -> list[FunctionType]:
 
 
 def shared_mathematics(module: ModuleType) -> list[FunctionType]:
-    """Functions with an equation that the algorithm imports, and those that these imports are made of."""
+    """Functions with an equation that the algorithm calls, itself or through what it imports."""
     found: dict[str, FunctionType] = {}
-    modules, seen = [module], {module.__name__}
-    for home in modules:
-        for thing in vars(home).values():
-            name = thing.__name__ if inspect.ismodule(thing) else getattr(thing, "__module__", None) or ""
-            if not name.startswith("rl_training.algorithms."):
-                continue
-            is_new = name not in seen and ".common." in name and home is module
-            if is_new:
-                seen.add(name)
-                modules.append(import_module(name))
-            functions = own_functions(thing) if inspect.ismodule(thing) and home is module else [thing]
-            for each in functions:
-                if inspect.isfunction(each) and each.__module__ != module.__name__ and _has_equation(each):
+    seen: set[Any] = set()
+    places = [(module, _names(module))]
+    for home, names in places:
+        for name in [name for name in vars(home) if name in names]:
+            thing = vars(home)[name]
+            for each in own_functions(thing) if inspect.ismodule(thing) else [thing]:
+                origin = getattr(each, "__module__", None) or ""
+                if not origin.startswith("rl_training.algorithms.") or each.__name__ not in names | {name}:
+                    continue
+                is_function = inspect.isfunction(each)
+                if is_function and origin != module.__name__ and _has_equation(each):
                     found.setdefault(each.__name__, each)
+                if each not in seen and origin != module.__name__ and (is_function or home is module):
+                    seen.add(each)
+                    places += [(import_module(part.__module__), _names(part)) for part in _ancestry(each)]
     return [each for name, each in found.items() if not name.startswith("_")]
+
+
+def _names(thing: Any) -> set[str]:
+    """The names that a module, a function or a class mentions."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
+    nodes = list(ast.walk(tree))
+    return {node.id for node in nodes if isinstance(node, ast.Name)} | {
+        node.attr for node in nodes if isinstance(node, ast.Attribute)
+    }
+
+
+def _ancestry(thing: Any) -> list[Any]:
+    """A function, or a class with those that it extends."""
+    parts = inspect.getmro(thing) if inspect.isclass(thing) else (thing,) if inspect.isfunction(thing) else ()
+    return [each for each in parts if each.__module__.startswith("rl_training.algorithms.")]
 
 
 def _has_equation(function: FunctionType) -> bool:
@@ -129,8 +150,9 @@ def _prose(text: str) -> str:
 def _results(algorithm: str) -> Iterator[str]:
     """The rows of the kept benchmark tables, and the curves of their environments."""
     rows, pictures = [], []
-    for report in [*sorted(REPORTS.glob("*.json")), *sorted(CURVES.glob("*.json"))]:
-        lines = json.loads(report.read_text(encoding="utf-8"))
+    reports = [*sorted(REPORTS.glob("*.json")), *sorted(CURVES.glob("*.json"))]
+    tables = [(report, json.loads(report.read_text(encoding="utf-8"))) for report in reports]
+    for report, lines in [*tables, *_kept_results(algorithm)]:
         for line in lines:
             if line["algorithm"] != algorithm or line.get("median") is None:
                 continue
@@ -150,6 +172,19 @@ def _results(algorithm: str) -> Iterator[str]:
         yield table(["preset", "median", "bar", "seeds", "steps", "benchmark"], rows)
     for environment, path in pictures:
         yield f"![Learning curves of all algorithms on {environment}](../../{path.relative_to(ROOT).as_posix()})"
+
+
+def _kept_results(algorithm: str) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
+    """Rows whose finished seeds are kept although no table has them yet, by the page that will."""
+    for family in list_manifests():
+        for entry in load_manifest(family).entries:
+            kept = load_results(entry, REPORTS / "results") if entry.algorithm == algorithm else {}
+            scores = [result.score["mean_return"] for result in kept.values() if result.score is not None]
+            if scores:
+                numbers = {"median": median(scores), "scores": scores, "bar": entry.row.bar}
+                names = {"name": entry.name, "algorithm": algorithm, "environment": entry.environment}
+                steps = max(result.env_steps for result in kept.values())
+                yield REPORTS / f"{family}.json", [{**names, **numbers, "env_steps": steps}]
 
 
 def _picture_of(line: dict[str, Any]) -> Path | None:
@@ -174,7 +209,7 @@ def _settings(rows: list[Any]) -> str:
     cells = [
         (f"`{row.key.removeprefix('algo_kwargs.')}`", row.type, f"`{row.default}`", row.description) for row in rows
     ]
-    return table(["setting", "type", "default", "description"], cells)
+    return boxed("settings", table(["setting", "type", "default", "description"], cells))
 
 
 def _commands() -> str:
@@ -189,7 +224,7 @@ def _commands() -> str:
             words = ", ".join(parameter.opts) if parameter.opts[0].startswith("-") else parameter.make_metavar_name()
             rows.append((f"`{words}`", getattr(parameter, "help", "") or ""))
         if rows:
-            parts.append(table(["argument", "meaning"], rows))
+            parts.append(boxed("arguments", table(["argument", "meaning"], rows)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -244,6 +279,11 @@ def table(header: list[str], rows: list[tuple[str, ...]]) -> str:
     lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
     lines += ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows]
     return "\n".join(lines)
+
+
+def boxed(kind: str, content: str) -> str:
+    """Content in a box that the style sheet knows by its kind."""
+    return f":::{{container}} {kind}\n{content}\n:::"
 
 
 def escaped(text: str) -> str:

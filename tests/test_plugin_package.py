@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -59,6 +60,16 @@ def test_an_installed_algorithm_learns_and_resumes(command: Command) -> None:
     assert result["eval"]["mean_return"] > 60, "an untrained agent has 9 to 25"
     longer = command("resume", result["run_dir"], "--total-timesteps", 30_500, "--quiet", "--json")
     assert json.loads(longer.stdout)["env_steps"] > result["env_steps"]
+
+
+def test_the_program_of_its_page_runs(installed: Path, tmp_path: Path) -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(installed)}
+    small = program.replace("50_000", "512") + "print(type(agent).__name__, agent.env_steps)\n"
+    command = [sys.executable, "-c", small]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "REINFORCE 512"
 
 
 def test_without_its_package_the_name_is_refused_in_one_line(command: Command) -> None:

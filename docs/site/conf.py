@@ -30,13 +30,24 @@ html_static_path = ["_static"]
 html_css_files = ["look.css", "site.css"]
 html_show_sphinx = False
 html_copy_source = False
-# Names of the dashboard's look, so that both change with their theme.
+# Names of the dashboard's look, so that both change with their theme. A rule of site.css would lose against furo's own
+# for dark pages.
 _COLORS = {
     "font-stack": "var(--font)",
     "font-stack--monospace": "var(--mono)",
     "color-brand-primary": "var(--accent)",
     "color-brand-content": "var(--accent)",
     "color-brand-visited": "var(--accent)",
+    "color-background-primary": "var(--card)",
+    "color-background-secondary": "var(--paper)",
+    "color-background-hover": "var(--accent-soft)",
+    "color-background-border": "var(--line)",
+    "color-foreground-primary": "var(--ink)",
+    "color-foreground-secondary": "var(--ink-soft)",
+    "color-foreground-muted": "var(--ink-soft)",
+    "color-foreground-border": "var(--line-strong)",
+    "color-code-background": "var(--paper)",
+    "color-code-foreground": "var(--ink)",
 }
 html_theme_options = {"light_css_variables": _COLORS, "dark_css_variables": _COLORS}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -91,3 +92,43 @@ def test_every_algorithm_has_equations_that_are_drawn(name: str) -> None:
     text = "".join(shown(inspect.cleandoc(documented.__doc__ or "")) for documented in [module, *losses])
     assert "<math " in text
     assert "<code>" not in text, "an indented block of a docstring does not follow the notation (CONTRIBUTING.md)"
+
+
+WITHOUT_EQUATION = {"logits_of", "truncated_mixture"}  # they choose and sort
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_loss_has_an_equation_of_its_own(name: str) -> None:
+    module = import_module(str(ALGORITHMS[name].learner).partition(":")[0])
+    for function in own_functions(module):
+        parts = list(parts_of(inspect.cleandoc(function.__doc__ or "")))
+        has_equation = any(part.is_equation for part in parts)
+        assert has_equation or function.__name__ in WITHOUT_EQUATION, f"{function.__name__}: {parts[0].text}"
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_no_equation_is_left_over_in_prose(name: str) -> None:
+    """`x_t+1` would be drawn as x_t + 1, and half of an equation that stops at an unknown sign leaves a bracket."""
+    module = import_module(str(ALGORITHMS[name].learner).partition(":")[0])
+    for documented in [module, *own_functions(module), *shared_mathematics(module)]:
+        docstring = inspect.cleandoc(documented.__doc__ or "")
+        assert not re.search(r"_[a-z]\+\w", docstring), f"write x_{{t+1}}: {documented.__name__}"
+        for part in parts_of(docstring):
+            is_rest = bool(re.match(r"[-+*/=)]|\[[A-Za-z]+_", part.text)) and not part.is_equation
+            assert not is_rest, f"{documented.__name__}: {part.text}"
+
+
+@pytest.mark.parametrize(
+    ("name", "used", "not_used"),
+    [
+        ("ppo", "gae", "lambda_returns"),
+        ("impala", "vtrace", "gae"),
+        ("c51", "project", "quantile_midpoints"),
+        ("naf", "precision_noise", "critic_loss"),
+        ("pqn", "lambda_returns", "precision_noise"),
+    ],
+)
+def test_shared_mathematics_is_what_the_algorithm_calls(name: str, used: str, not_used: str) -> None:
+    module = import_module(str(ALGORITHMS[name].learner).partition(":")[0])
+    names = [function.__name__ for function in shared_mathematics(module)]
+    assert used in names and not_used not in names

@@ -46,11 +46,12 @@ def policy_gradient(
     cap: float,
     entropy_coef: float,
 ) -> Tensor:
-    """The gradient in pi(.|s) that is to be followed, eq. 7 and 9.   [B, A]
+    """The gradient in pi(.|s) that is to be followed, with the entropy bonus.   [B, A]
 
-    g(b) = 1[b = a] min(c, rho) (G - V) / pi(a)  +  max(0, 1 - c / rho(b)) (Q(b) - V)  +  c_e dH / dpi(b)
+        g(b) = 1[b = a] min(c, rho(a)) (G - V) / pi(a)  +  max(0, 1 - c / rho(b)) (Q(b) - V)  -  c_e (log pi(b) + 1)
+        rho(b) = pi(b|s) / mu(b|s)                                                                  (eq. 7 and 9)
 
-    with rho = pi / mu. `probs`, `behavior` and `q` are [B, A], the rest [B]; all are constants.
+    `probs`, `behavior` and `q` are [B, A], the rest [B]; all are constants.
     """
     ratios = probs / behavior.clamp(min=SMALLEST)
     chosen = actions[:, None]
@@ -62,9 +63,10 @@ def policy_gradient(
 
 
 def trust_region(gradient: Tensor, probs: Tensor, average: Tensor, delta: float) -> Tensor:
-    """z = g - max(0, (k.g - delta) / |k|^2) k,  k = dKL(average || pi) / dpi = -average / pi             (eq. 12)
+    """z = g - max(0, (k * g - delta) / |k|^2) k,  k = -pi_avg / pi                                       (eq. 12)
 
-    The closest gradient to g along which KL rises by no more than delta. All [B, A].
+    k is the gradient of KL(pi_avg || pi) in pi, where pi_avg is the average policy. z is the closest gradient to g
+    along which KL rises by no more than delta. All [B, A].
     """
     slope = -average / probs.clamp(min=SMALLEST)
     excess = ((slope * gradient).sum(1) - delta) / slope.square().sum(1).clamp(min=SMALLEST)

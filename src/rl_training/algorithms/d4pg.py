@@ -25,9 +25,11 @@ from rl_training.models.mlp_d4pg import MLPD4PGModel
 
 
 def d4pg_target(batch: Transitions, target_model: MLPD4PGModel, support: Tensor) -> tuple[Tensor, Tensor]:
-    """The projection of r + d Z'(s', mu'(s')) onto the support [B, atoms], and the share of it that was clipped.
+    """The target distribution on the support [B, atoms], and the share of it that was clipped.
 
-    d is the batch's discount: gamma^n, or 0 after termination.
+        m = Proj(r + d Z'(s', mu'(s')))
+
+    Z' is the target critic's distribution. d is the batch's discount: gamma^n, or 0 after termination.
     """
     next_actions = target_model.actor(batch.next_obs)
     next_probabilities = target_model.distribution_logits(batch.next_obs, next_actions).softmax(1)

@@ -47,8 +47,10 @@ def impala_loss(
 ) -> tuple[Tensor, Metrics]:
     """L = -mean log pi(a|s) A  +  c_v 1/2 mean (v - V(s))^2  -  c_e mean H(pi(.|s))                 (section 4.2)
 
-    A = min(pg_rho_bar, pi/mu) (r + gamma v' - V(s)) and v, the V-trace target, are constants. All inputs are [B];
-    `batch` holds A as `advantages`, v as `returns` and log mu as `log_probs`.
+        A = min(pg_rho_bar, pi(a|s) / mu(a|s)) (r + gamma v' - V(s))
+
+    A and v, the V-trace target, are constants. All inputs are [B]; `batch` holds A as `advantages`, v as `returns` and
+    log mu as `log_probs`.
     """
     advantages = normalize(batch.advantages) if config.normalize_advantages else batch.advantages
     policy_loss = -(log_probs * advantages).mean()

@@ -55,7 +55,9 @@ def ppo_value_loss(values: Tensor, returns: Tensor, old_values: Tensor, clip_ran
 def ratio_metrics(log_probs: Tensor, old_log_probs: Tensor, clip_range: Scalar) -> Metrics:
     """How far the policy has moved, and the share of ratios outside the clip range.
 
-    The KL estimate is mean((r - 1) - log r), which is never negative; the mean of -log r can be.
+        KL = mean (r - 1 - log r)
+
+    This estimate is never negative; the mean of -log r can be.
     """
     log_ratio = log_probs - old_log_probs
     ratio = log_ratio.exp()

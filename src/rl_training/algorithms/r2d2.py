@@ -55,7 +55,9 @@ def restored(x: Tensor, epsilon: float | None) -> Tensor:
 
 
 def n_step_returns(rewards: Tensor, discounts: Tensor, values: Tensor, mask: Tensor, n_step: int) -> Tensor:
-    """G_t = r_t + d_t r_t+1 + ... + d_t ... d_t+m-1 v_t+m with m = n, or fewer at the end of the window.   [L, S]
+    """Rewards of m steps and the value after them; m is n, or less at the end of the window.   [L, S]
+
+        G_t = sum_{k = 0 .. m-1} D_k r_{t+k} + D_m v_{t+m},  D_k = d_t ... d_{t+k-1}
 
     `values` [L, S] belong to the observation AFTER each step. A discount of 0 ends the sum.
     """
@@ -73,7 +75,7 @@ def n_step_returns(rewards: Tensor, discounts: Tensor, values: Tensor, mask: Ten
 
 
 def r2d2_target(batch: Windows, next_values: Tensor, config: R2D2Config) -> Tensor:
-    """y_t = h(G_t), where G_t bootstraps from h^-1(Q'(s_t+m, a*)).   [L, S]
+    """y_t = h(G_t),  v_{t+m} = h^-1 (Q'(s_{t+m}, a*)).   [L, S]
 
     `next_values` [L, S] are Q'(., a*) of the target network at the observation after each step, on the scale of h.
     """
@@ -83,7 +85,7 @@ def r2d2_target(batch: Windows, next_values: Tensor, config: R2D2Config) -> Tens
 
 
 def r2d2_loss(q: Tensor, target: Tensor, mask: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Metrics]:
-    """sum over the steps of w (y - Q)^2 / 2, divided by their number. [L, S]; w [S] belongs to a window."""
+    """L = 1/N sum_t w (y_t - Q(s_t, a_t))^2 / 2, over the N steps of all windows. [L, S]; w [S] belongs to a window."""
     losses = 0.5 * (q - target).square()
     if weights is not None:
         losses = weights * losses

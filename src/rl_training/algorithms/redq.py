@@ -39,7 +39,7 @@ def redq_loss(q_values: Tensor, target: Tensor, weights: Tensor | None = None) -
 
 
 def droq_loss(q_values: Tensor, target: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Metrics]:
-    """REDQ's loss; what differs are the critics.   q_values [critics, B]."""
+    """REDQ's loss: sum_i mean w (Q_i(s, a) - y)^2; what differs are the critics.   q_values [critics, B]."""
     return critic_loss(q_values, target, weights)
 
 

@@ -1,7 +1,7 @@
 """TD7: TD3 on learned embeddings of states and actions (SALE), with LAP replay and a kept best policy.
 
-Fujimoto, Chang, Smith, Gu, Precup, Meger (2023), arXiv:2306.02451. An embedding zsa of a state and an action is trained
-to predict the embedding zs of the next state, and by nothing else. Actor and critics see fixed copies of both
+Fujimoto, Chang, Smith, Gu, Precup, Meger (2023), arXiv:2306.02451. An embedding z_sa of a state and an action is
+trained to predict the embedding z_s of the next state, and by nothing else. Actor and critics see fixed copies of both
 embeddings beside their usual inputs. Every `copy_every` updates the targets copy the networks, and the fixed embedding
 copies the trained one. Values of targets are clipped to the range that targets had before the last copy. Replay is LAP
 (arXiv:2007.06049): a floor of the priorities, and a loss without importance weights that goes with it.
@@ -46,23 +46,26 @@ from rl_training.models.mlp_td7 import Embedding, MLPTD7Model, copy_weights, pol
 
 
 def embedding_loss(zsa: Tensor, next_zs: Tensor) -> Tensor:
-    """mean (zsa - zs')^2, where zs' has no gradient.   [B, size] each"""
+    """L = mean (z_sa - z_s')^2, where z_s' has no gradient.   [B, size] each"""
     return F.mse_loss(zsa, next_zs.detach())
 
 
 def td7_target(batch: Transitions, next_q: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """y = r + d * clip(min_i Q'_i(s', a'), low, high),  a' the target actor's with clipped noise.   [B]
+    """y = r + d * clip(min_i Q'_i(s', a'), y_min, y_max).   [B]
 
-    `next_q` is [2, B]. d is the batch's discount: gamma^n, or 0 after termination.
+    a' is the target actor's action with clipped noise; y_min and y_max are `low` and `high`. `next_q` is [2, B]. d is
+    the batch's discount: gamma^n, or 0 after termination.
     """
     return batch.rewards + batch.discounts * next_q.amin(0).clamp(low, high)
 
 
 def td7_loss(q_values: Tensor, target: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Metrics]:
-    """LAP's loss: sum_i mean_b w h(|Q_i(s, a) - y|) with h(e) = e^2 / 2 below 1, and e (not e - 1/2) above.
+    """LAP's loss: sum_i mean_b w h(|Q_i(s, a) - y|).
 
-    Below the floor of the priorities rows are sampled uniformly, so the loss is the squared one; above it, the sampling
-    by |e| makes up for the slope. q_values [2, B].
+        h(e) = e^2 / 2 if e < 1,  h(e) = e if e >= 1
+
+    Huber's loss would have e - 1/2 above 1. Below the floor of the priorities rows are sampled uniformly, so the loss
+    is the squared one; above it, the sampling by |e| makes up for the slope. q_values [2, B].
     """
     errors = (q_values - target).abs()
     losses = torch.where(errors < 1.0, 0.5 * errors.square(), errors)
@@ -71,7 +74,7 @@ def td7_loss(q_values: Tensor, target: Tensor, weights: Tensor | None = None) ->
 
 
 def td7_actor_loss(q_values: Tensor) -> Tensor:
-    """-mean over both critics of Q_i(s, mu(s))."""
+    """L = -mean_i Q_i(s, mu(s)), over both critics."""
     return -q_values.mean()
 
 

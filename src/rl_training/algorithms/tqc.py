@@ -51,7 +51,7 @@ def tqc_target(batch: Transitions, next_atoms: Tensor, next_log_probs: Tensor, t
 
 
 def tqc_loss(quantiles: Tensor, target: Tensor, taus: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Metrics]:
-    """mean over critics n, rows, quantiles i and targets j of |tau_i - 1(u < 0)| Huber(u),  u = y_j - theta_ni(s, a).
+    """L = mean_nij |tau_i - 1(u < 0)| Huber(u),  u = y_j - theta_ni(s, a), over critics n, quantiles i and targets j.
 
     `quantiles` are [critics, B, N] at the fractions `taus` [N], `target` y is [B, M], weights are [B].
     An update with 2 x 25 quantiles takes 1.16 times as long as SAC's, compiled (docs/benchmarks/speed.md).

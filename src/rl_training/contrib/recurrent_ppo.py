@@ -44,6 +44,8 @@ def recurrent_ppo_loss(
 ) -> tuple[Tensor, Metrics]:
     """PPO's loss with pi(a_t | o_1 ... o_t) and V(o_1 ... o_t) in place of pi(a|s) and V(s).
 
+        r_t = pi(a_t | o_1 ... o_t) / pi_old(a_t | o_1 ... o_t)
+
     `batch` holds the transitions [B], without padding; `sequences` gives their order.
     """
     if len(sequences.rows) != len(batch):

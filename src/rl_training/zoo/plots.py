@@ -101,7 +101,7 @@ def _draw_panels(environment: str, rows: Rows) -> Figure:
 
 
 def plot_overview(title: str, environments: Sequence[tuple[str, Rows]], path: Path) -> Path | None:
-    """Plot all envs of a manifest in one figure: a row per env and a column per algorithm if there are many."""
+    """Plot all envs of a manifest in one figure: a row per algorithm and a column per env if there are many."""
     shown = [(environment, nonempty) for environment, rows in environments if (nonempty := _with_curves(rows))]
     if not shown:
         return None
@@ -113,27 +113,31 @@ def plot_overview(title: str, environments: Sequence[tuple[str, Rows]], path: Pa
 
 
 def _draw_matrix(title: str, shown: Sequence[tuple[str, Rows]], is_whole: bool = True) -> Figure:
+    """A row per algorithm and a column per env: a page is taller than it is wide, and so is its picture."""
     algorithms = sorted({entry.algorithm for _, rows in shown for entry, _ in rows}, key=_number)
-    figure = new_figure((1.18 * len(algorithms) + 1.7, 1.08 * len(shown) + 1.1))
-    grid = figure.subplots(len(shown), len(algorithms), sharex="row", sharey="row", squeeze=False)
-    for (environment, rows), line in zip(shown, grid, strict=True):
-        first = True
-        for algorithm, axes in zip(algorithms, line, strict=True):
+    figure = new_figure((1.5 * len(shown) + 1.0, 0.86 * len(algorithms) + 1.3))
+    grid = figure.subplots(len(algorithms), len(shown), sharex="col", sharey="col", squeeze=False)
+    for (environment, rows), column in zip(shown, grid.T, strict=True):
+        lowest = None
+        for algorithm, axes in zip(algorithms, column, strict=True):
             places = [place for place, (entry, _) in enumerate(rows) if entry.algorithm == algorithm]
             if not places:
                 axes.set_axis_off()
                 continue
             _draw_in_front(axes, rows, *places, thin=True)
-            axes.tick_params(labelsize=7.5, length=2, labelbottom=first, labelleft=first)
-            first = False
-        words = environment.replace(" (", "\n(")
-        line[0].text(-0.62, 0.5, words, transform=line[0].transAxes, va="center", **(HEADING | {"ha": "right"}))
-    for algorithm, axes in zip(algorithms, grid[0], strict=True):
-        axes.text(0.5, 1.14, algorithm, transform=axes.transAxes, color=_family_color(algorithm), **HEADING)
+            axes.tick_params(labelsize=7.5, length=2, labelbottom=False)
+            lowest = axes
+        if lowest is not None:
+            lowest.tick_params(labelbottom=True)
+        words = environment.replace(" (", "\n(").replace("Continuous", "\nContinuous")
+        column[0].text(0.5, 1.2, words, transform=column[0].transAxes, va="bottom", **HEADING)
+    for algorithm, line in zip(algorithms, grid, strict=True):
+        heading = HEADING | {"ha": "right", "color": _family_color(algorithm)}
+        line[0].text(-0.42, 0.5, algorithm, transform=line[0].transAxes, va="center", **heading)
     every = [row for _, rows in shown for row in rows]
-    figure.suptitle(f"{title}: mean return over env steps, {_seeds_text(every)}", fontsize=13)
+    figure.suptitle(f"{title}: mean return over env steps, {_seeds_text(every)}", fontsize=11.5)
     empty = "not in this benchmark" if is_whole else "not in this benchmark, or no curve is kept"
-    figure.supxlabel(f"{_legend_of(every)}; empty: {empty}", fontsize=10, color=SOFT_INK)
+    figure.supxlabel(f"{_legend_of(every)};\nempty: {empty}", fontsize=9, color=SOFT_INK)
     return figure
 
 

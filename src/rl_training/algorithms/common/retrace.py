@@ -18,7 +18,10 @@ def retrace_returns(
     mask: Tensor,
     trace_lambda: float,
 ) -> Tensor:
-    """G_t = r_t + d_t [V_t+1 + c_t+1 (G_t+1 - Q(s_t+1, a_t+1))],  c = lambda min(1, pi(a|s) / mu(a|s)).   [L, S]
+    """Returns from the trajectories of another policy mu.   [L, S]
+
+        G_t = r_t + d_t (V_{t+1} + c_{t+1} (G_{t+1} - Q(s_{t+1}, a_{t+1})))
+        c_t = lambda min(1, pi(a_t|s_t) / mu(a_t|s_t))
 
     `q_taken`, `ratios`, `rewards`, `discounts` and `mask` [L, S] belong to the steps of windows; `values` [L + 1, S]
     also to the observation behind the last step: V(s) = sum_a pi(a|s) Q(s, a). The trace ends where a window ends

@@ -75,6 +75,12 @@
     D.setText(live, D.isFile ? "as of " + D.when(D.written) : isThere ? "live" : "the server does not answer");
   }
 
+  // Its address would be a route of the exported file.
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    main.focus();
+  });
+
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a[data-route]");
     if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;

@@ -43,7 +43,8 @@
       }
     }
     if (low > high) return [0, 1];
-    if (low === high) return [low - Math.max(0.5, Math.abs(low) * 0.1), high + Math.max(0.5, Math.abs(high) * 0.1)];
+    const room = Math.abs(low) * 0.1 || 0.5; // of a curve that is level
+    if (low === high) return [low - room, high + room];
     return [low - 0.06 * (high - low), high + 0.06 * (high - low)];
   };
 
@@ -101,7 +102,7 @@
       const labels = spec.small ? [] : spec.labels || [];
       const longest = Math.max(0, ...labels.map((label) => label.text.length));
       const right = spec.small || narrow ? 12 : Math.min(260, 26 + 6.9 * longest);
-      const margin = spec.small ? { l: 48, r: 10, t: 8, b: 22 } : { l: 58, r: right, t: 12, b: 44 };
+      const margin = spec.small ? { l: 48, r: 18, t: 8, b: 22 } : { l: 58, r: right, t: 12, b: 44 };
       if (!narrow) spread(labels, range, this.height - margin.t - margin.b);
       const ink = D.color("ink-soft");
       const axis = { gridcolor: D.color("grid"), zeroline: false, linecolor: D.color("line-strong"), tickcolor: D.color("line-strong"), tickfont: { size: spec.small ? 10.5 : 12, color: ink }, fixedrange: spec.small || narrow };
@@ -145,6 +146,7 @@
     resolved.clear();
     charts.forEach((chart) => chart.refresh());
   };
+  window.addEventListener("beforeprint", () => charts.forEach((chart) => chart.isStale && chart.draw()));
   let resizing = 0;
   window.addEventListener("resize", () => {
     clearTimeout(resizing);

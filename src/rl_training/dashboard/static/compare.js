@@ -83,7 +83,7 @@
     const panels = D.h("div", { class: "contents" });
     const rest = D.h("div", { class: "contents" });
     for (const part of [panels, rest]) part.style.display = "contents";
-    main.append(D.h("h1", { class: "hidden" }, "Compare"), head, panels, rest);
+    main.append(D.h("h1", { class: "unseen" }, "Compare"), head, panels, rest);
 
     const fits = (name) => search.value.toLowerCase().split(/\s+/).every((word) => name.toLowerCase().includes(word));
     const shown = () => (listing ? listing.names.filter(fits) : []);

@@ -33,14 +33,15 @@ window.dashboard = {};
 
   D.table = function (heads, rows, numeric) {
     const kind = (place) => ((numeric || []).includes(place) ? { class: "number" } : null);
+    const isWide = heads.length > 4; // a phone shows its rows as cards
     return D.h(
       "div",
       { class: "scroll", tabindex: "0", role: "region", "aria-label": heads.join(", ") },
       D.h(
         "table",
-        null,
+        isWide ? { class: "stack" } : null,
         D.h("thead", null, D.h("tr", null, heads.map((head, place) => D.h("th", { scope: "col", ...kind(place) }, head)))),
-        D.h("tbody", null, rows.map((row) => D.h("tr", null, row.map((cell, place) => D.h("td", kind(place), cell))))),
+        D.h("tbody", null, rows.map((row) => D.h("tr", null, row.map((cell, place) => D.h("td", { ...kind(place), "data-name": isWide ? heads[place] : null }, cell))))),
       ),
     );
   };

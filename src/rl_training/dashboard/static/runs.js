@@ -12,6 +12,7 @@
     ["created", "Started", (row) => row.created],
   ];
   const NUMERIC = ["last", "best", "speed"];
+  const HINTS = { last: "The last evaluation; of a finished run the final one, on other seeds", best: "The best evaluation during training" };
 
   function spark(row) {
     const course = row.course;
@@ -88,7 +89,7 @@
       D.h("dl", { class: "tiles" },
         tile("Env steps", D.short(row.steps), share === null ? null : `${share.toFixed(share < 10 ? 1 : 0)} % of ${D.short(row.total)}`),
         tile(row.is_final ? "Final evaluation" : "Last evaluation", D.score(row.last), row.scored_at === null || row.scored_at === undefined ? "none yet" : row.is_final ? "on the seeds of rl-training eval" : "mean return at step " + D.short(row.scored_at)),
-        tile("Best evaluation", D.score(row.best), "mean return"),
+        tile("Best evaluation", D.score(row.best), "during training"),
         tile("Speed", row.speed ? D.count(Math.round(row.speed)) : "–", "env steps per second"),
         row.status === "running" ? tile("Time left", D.duration(left), "at this speed") : tile("Trained for", D.duration(row.seconds), null)),
       D.h("div", { class: "space" }, D.progress(row)),
@@ -112,11 +113,11 @@
     const body = D.h("tbody");
     const heads = COLUMNS.map(([key, title, value]) =>
       D.h("th", { scope: "col", class: NUMERIC.includes(key) ? "number" : null, "data-key": key },
-        value ? D.h("button", { type: "button", onclick: () => sort(key) }, title) : title));
-    const table = D.h("table", { class: "runs" }, D.h("thead", null, D.h("tr", null, D.h("th", { scope: "col" }, D.h("span", { class: "soft" }, "")), heads)), body);
+        value ? D.h("button", { type: "button", title: HINTS[key], onclick: () => sort(key) }, title) : title));
+    const table = D.h("table", { class: "runs" }, D.h("thead", null, D.h("tr", null, D.h("th", { scope: "col" }, D.h("span", { class: "unseen" }, "Compare")), heads)), body);
     const card = D.h("section", { class: "card" }, D.h("header", null, D.h("h2", null, "All runs"), count, D.h("div", { class: "tools right" }, compare, search)), D.h("div", { class: "scroll" }, table));
     const empty = D.h("section", { class: "card empty hidden" }, D.h("h2", null, "No runs yet"), D.h("p", { class: "soft" }), D.h("code", null, "rl-training train ppo/cartpole"));
-    main.append(D.h("h1", { class: "hidden" }, "Runs"), newest.node, card, empty);
+    main.append(D.h("h1", { class: "unseen" }, "Runs"), newest.node, card, empty);
 
     function sort(key) {
       sorting = { key, down: sorting.key === key ? !sorting.down : !["name", "status"].includes(key) };
