@@ -52,6 +52,16 @@ Q_SETTINGS |= {"n_step": 3, "train_frequency": 4, "batch_size": 32, "buffer_size
 WINDOWS = {"sequence_length": 14, "burn_in": 2, "double": True, "prioritized": True}
 
 
+@BOTH_MODES
+def test_r2d2_bootstraps_behind_a_time_limit_from_what_is_remembered(mode: AutoresetMode) -> None:
+    """Every window ends with a time limit or is cut; with a limit that counts as the end, values would be lower."""
+    settings = {**Q_SETTINGS, **WINDOWS, "gamma": GAMMA, "rescaling": None}
+    learner = train_on_probe("r2d2", CueRingProbe, steps=4000, mode=mode, settings=settings)
+    for cue in (-1.0, 1.0):
+        values = values_of("r2d2", learner, [[cue], [0.0], [0.0], [0.0]], episode=True)
+        np.testing.assert_allclose(values, np.full(4, cue / (1 - GAMMA)), atol=0.4)
+
+
 @pytest.mark.parametrize(("algo", "low", "high"), [("r2d2", 0.95, 1.0), ("dqn", 0.3, 0.7)])
 def test_q_learning_remembers_a_cue_only_with_memory(algo: str, low: float, high: float) -> None:
     settings = {**Q_SETTINGS, **(WINDOWS if algo == "r2d2" else {})}
@@ -61,9 +71,16 @@ def test_q_learning_remembers_a_cue_only_with_memory(algo: str, low: float, high
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("algo", "low", "high"), [("r2d2", 0.95, 1.0), ("dqn", 0.0, 0.65)])
-def test_a_cue_ten_steps_ago_is_remembered_by_r2d2(algo: str, low: float, high: float) -> None:
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(("algo", "low", "high"), [("r2d2", 0.95, 1.0), ("dqn", 0.0, 0.55)])
+def test_a_cue_ten_steps_ago_is_remembered_by_r2d2(algo: str, low: float, high: float, seed: int) -> None:
+    assert low <= score_of_a_cue_ten_steps_ago(algo, seed) <= high
+
+
+def score_of_a_cue_ten_steps_ago(algo: str, seed: int) -> float:
+    """The share of 1,000 cues that are repeated after 50,000 steps of training. A coin gets 0.5 +- 0.016."""
     settings = {**Q_SETTINGS, "n_step": 5, **(WINDOWS if algo == "r2d2" else {})}
-    learner = train_on_probe(algo, CueMemoryProbe, steps=50_000, delay=10, settings=settings)
-    result = evaluate(bare_agent(learner, learner.spaces), lambda: CueMemoryProbe(10), episodes=100)
-    assert result is not None and low <= result.mean_return <= high
+    learner = train_on_probe(algo, CueMemoryProbe, steps=50_000, delay=10, settings=settings, seed=seed)
+    result = evaluate(bare_agent(learner, learner.spaces), lambda: CueMemoryProbe(10), episodes=1000)
+    assert result is not None
+    return result.mean_return

@@ -50,7 +50,7 @@ SMALLER = [
     (r" --jobs 2\b", ""),
     (r"--seeds 0,1,2\b", "--seeds 0,1"),
     (r"--episodes \d+", "--episodes 1"),
-    (r"r2d2/cartpole_masked", "r2d2/cartpole_masked --set learning_starts=100"),
+    (r"(r2d2/cartpole_masked\w*)", r"\1 --set learning_starts=100"),
     (r"--actors 4", "--actors 2 --set runtime.backend=inline"),
     (r"docs/benchmarks/results", str(ROOT / "docs" / "benchmarks" / "results")),
 ]

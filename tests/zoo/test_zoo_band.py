@@ -28,7 +28,7 @@ from zoo_helpers import STEPS, curve, entry_of, install_env, preset, write_manif
 CANNOT_TELL = {"mpo/mountaincar_continuous"}
 NOT_RUN = {f"{algo}/{env}_v4" for algo in ("td7", "crossq") for env in ("halfcheetah", "hopper", "walker2d", "ant")}
 NOT_RUN |= {"sac/halfcheetah_v4_layer_norm", "sac/ant_v4_layer_norm", "sac/walker2d_v4_simba"}
-NOT_RUN |= {"tqc/lunarlander_continuous", "tqc/bipedalwalker"}
+NOT_RUN |= {"tqc/lunarlander_continuous", "tqc/bipedalwalker", "r2d2/cartpole_masked_drqn"}
 NOT_RUN |= {"td7/pendulum", "crossq/pendulum", "redq/pendulum", "droq/pendulum", "acktr/pendulum"}
 NOT_RUN |= {"apex_dqn/cartpole", "apex_dqn/lunarlander", "apex_dqn/pong_atari", "apex_d4pg/pendulum"}
 NOT_RUN |= {"a3c/acrobot", "acer/acrobot", "r2d2/cartpole_masked", "dqn/cartpole_masked"}
