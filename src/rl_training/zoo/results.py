@@ -165,9 +165,11 @@ def _from_json(data: dict[str, Any]) -> Result:
         score = {key: float(score[key]) for key in SCORE_NUMBERS}
     if not all(map(is_number, [data["env_steps"], *(score or {}).values(), *itertools.chain(*data["curve"])])):
         raise ValueError("not a number")
-    origin = (None if data.get(key) is None else clean_text(str(data[key])) for key in ("versions", "machine"))
+    versions, machine = (
+        None if data.get(key) is None else clean_text(str(data[key])) for key in ("versions", "machine")
+    )
     policies = _policies(data.get("policies"))
-    return Result(_curve(data["curve"]), int(data["env_steps"]), score, *origin, policies=policies)
+    return Result(_curve(data["curve"]), int(data["env_steps"]), score, versions, machine, policies=policies)
 
 
 def _curve(points: Sequence[Sequence[float]]) -> Curve:

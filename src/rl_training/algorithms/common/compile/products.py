@@ -70,9 +70,10 @@ def _operator() -> Callable[..., Any]:
         result: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
         return result
 
-    @torch.library.register_fake("rl_training::wide_product")
     def shape_of_product(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor:
         return left.new_empty(left.shape[0], right.shape[0])
+
+    torch.library.register_fake("rl_training::wide_product", shape_of_product)
 
     def dense(matrix: Any) -> Any:
         """The matrix, or a copy if its rows have gaps between them: oneDNN would take a thousand times as long."""
