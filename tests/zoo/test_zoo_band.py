@@ -26,13 +26,10 @@ from rl_training.zoo.runs import Job, share_of, train_and_score
 from zoo_helpers import STEPS, curve, entry_of, install_env, preset, write_manifest
 
 CANNOT_TELL = {"mpo/mountaincar_continuous"}
+CANNOT_TELL |= {"a2c/pong_atari", "acer/pong_atari"}  # within 300,000 steps
 NOT_RUN = {f"{algo}/{env}_v4" for algo in ("td7", "crossq") for env in ("halfcheetah", "hopper", "walker2d", "ant")}
 NOT_RUN |= {"sac/halfcheetah_v4_layer_norm", "sac/ant_v4_layer_norm", "sac/walker2d_v4_simba"}
-NOT_RUN |= {"tqc/lunarlander_continuous", "tqc/bipedalwalker", "r2d2/cartpole_masked_drqn"}
-NOT_RUN |= {"td7/pendulum", "crossq/pendulum", "redq/pendulum", "droq/pendulum", "acktr/pendulum"}
-NOT_RUN |= {"apex_dqn/cartpole", "apex_dqn/lunarlander", "apex_dqn/pong_atari", "apex_d4pg/pendulum"}
-NOT_RUN |= {"a3c/acrobot", "acer/acrobot", "r2d2/cartpole_masked", "dqn/cartpole_masked"}
-NOT_RUN |= {"a2c/pong_atari", "acktr/pong_atari", "acer/pong_atari"}
+NOT_RUN |= {"tqc/lunarlander_continuous", "tqc/bipedalwalker", "apex_dqn/lunarlander", "apex_dqn/pong_atari"}
 LEARNS = [curve([1, 2, 3, 4], [0.0, 50.0 + seed, 100.0, 100.0]) for seed in range(5)]
 
 
