@@ -15,10 +15,14 @@ from torch import Tensor
 from config_cases import refused
 from masked_envs import masked_spaces
 from replay_helpers import DISCRETE, assert_same_parameters, make_config, make_learner, oracle
+from rl_training.algorithms.common.exploration import exploration_ladder
+from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.r2d2 import n_step_returns, r2d2_loss, r2d2_target, rescaled, restored
 from rl_training.config.algorithms.r2d2 import R2D2Config
+from rl_training.config.loading import load_config
 from rl_training.data.trajectory_replay import Windows, window_priorities
 from rl_training.models.recurrent.recurrent_q import RecurrentQNetwork
+from rl_training.runtime.spec import get_spec
 from trajectory_helpers import make_windows
 
 SMALL: dict[str, Any] = {"memory_size": 6, "sequence_length": 7, "burn_in": 3, "learning_rate": 0.01}
@@ -262,6 +266,26 @@ def test_exploration_follows_its_schedule_and_evaluation_takes_the_best_action()
         assert (learner.act(rows, explore=False).actions == best).all()
 
 
+def test_each_of_several_actors_takes_random_actions_at_its_own_rate() -> None:
+    def actor(place: int, actors: int = 4, **settings: Any) -> Any:
+        base = {"algo": "r2d2", "env_id": "Probe-v0", "num_envs": 4, "runtime": {"actors": actors}}
+        config = load_config({**base, "algo_kwargs": settings, "total_timesteps": 1000})
+        learner = get_spec("r2d2").learner(DISCRETE, config, Streams(0))
+        learner.take_place(place)
+        return learner
+
+    obs, starts = np.zeros((4000, 3), np.float32), np.ones(4000, bool)
+    for place, epsilon in enumerate(exploration_ladder(4)):
+        learner = actor(place)
+        assert learner.exploration_rate() == epsilon
+        greedy = learner.act(obs[:1], explore=False, episode_starts=starts[:1]).actions[0]
+        taken = learner.act(obs, explore=True, episode_starts=starts).actions
+        assert abs(np.mean(taken != greedy) - 0.75 * epsilon) < 0.03  # a random action may be the greedy one
+    schedule = {"exploration": {"start": 0.5, "end": 0.0}}
+    assert actor(2, actors=1, **schedule).exploration_rate() == 0.5
+    assert actor(2, exploration_ladder=False, **schedule).exploration_rate() == 0.5
+
+
 def test_an_empty_start_is_a_setting() -> None:
     learner = learner_of(stored_state=False, burn_in=0)
     batch = windows_of(learner, [4, 4], [0, 0])
@@ -327,6 +351,7 @@ def test_the_target_is_copied_or_follows() -> None:
 @pytest.mark.parametrize(
     ("settings", "key", "words"),
     [
+        ({"exploration_ladder": True}, "exploration_ladder", "one actor makes no ladder"),
         ({"sequence_length": 20, "burn_in": 20}, "burn_in", "must be below sequence_length (20)"),
         ({"sequence_length": 20, "burn_in": 25}, "burn_in", "must be below sequence_length (20)"),
         ({"sequence_length": 20, "burn_in": -1}, "burn_in", ">= 0"),

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.common import projections
-from rl_training.algorithms.common.apex import ApexActor, ladder_of
+from rl_training.algorithms.common.actor_ladder import ladder_of
+from rl_training.algorithms.common.apex import ApexActor
 from rl_training.algorithms.common.learner import Learner
 from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.replay_learner import NoisyActorCritic

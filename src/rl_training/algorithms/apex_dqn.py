@@ -20,7 +20,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.common.apex import ApexActor, ladder_of
+from rl_training.algorithms.common.actor_ladder import EpsilonLadder
+from rl_training.algorithms.common.apex import ApexActor
 from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.replay_learner import QLearner
@@ -44,16 +45,13 @@ class ApexDQN(QLearner[ApexDQNConfig], ApexActor):
         self.model: MLPQNetwork = self.build(lambda: MLPQNetwork(spaces, config.model, dueling=self.config.dueling))
         self.optimizer = self.add_optimizer(self.model, self.config.learning_rate)
         self.target = TargetNetwork(self.model, copied=True)
-        ladder = ladder_of(config)
-        self._ladder = ladder
-        self._epsilon = None if ladder is None else sum(ladder) / len(ladder)  # of the mean actor, until it is one
+        self._ladder = EpsilonLadder(config)
 
     def take_place(self, index: int) -> None:
-        if self._ladder is not None:
-            self._epsilon = self._ladder[index]
+        self._ladder.take_place(index)
 
     def exploration_rate(self) -> float:
-        return super().exploration_rate() if self._epsilon is None else self._epsilon
+        return super().exploration_rate() if self._ladder.epsilon is None else self._ladder.epsilon
 
     def update(self, batch: Transitions) -> UpdateResult:
         result = super().update(batch)

@@ -8,8 +8,9 @@ window is sampled by 0.9 max + 0.1 mean of its TD errors.
 DRQN (Hausknecht and Stone 2015, arXiv:1507.06527, with bootstrapped random updates) is a setting of it: `stored_state:
 false`, `burn_in: 0`, `prioritized: false`, `n_step: 1`, `double: false`, `dueling: false` and `rescaling: null`.
 
-Deviations: one process acts and learns, so there is one epsilon on a schedule (`exploration={start: 1.0, end: 0.05}`)
-instead of 256 actors with one each. At the start of an episode a window has no burn-in, because the memory is known
+Deviations: without actors there is one epsilon on a schedule (`exploration={start: 1.0, end: 0.05}`), where the paper
+has 256 actors with one each. With several actors (`runtime.actors`) each has its own, by the paper's ladder, but they
+wait for the learner (lockstep). At the start of an episode a window has no burn-in, because the memory is known
 there: it is empty. The paper never learns from the first steps of an episode. The network does not see the previous
 action and reward. n-step returns are shorter at the end of a window, behind which nothing is known. All steps of a
 batch have the same weight, so a window that its episode cuts short counts less. The weights of prioritized replay
@@ -27,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.algorithms.common.actor_ladder import EpsilonLadder
 from rl_training.algorithms.common.exploration import epsilon_greedy
 from rl_training.algorithms.common.learner import Action, Learner, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics
@@ -114,6 +116,14 @@ class R2D2(Learner[R2D2Config]):
         )
         self.optimizer = self.add_optimizer(self.model, settings.learning_rate)
         self.target: TargetNetwork[RecurrentQNetwork] = TargetNetwork(self.model, copied=True)
+        self._ladder = EpsilonLadder(config)
+
+    def take_place(self, index: int) -> None:
+        self._ladder.take_place(index)
+
+    def exploration_rate(self) -> float:
+        """The probability of a random action, now."""
+        return self.scheduled(self.config.exploration) if self._ladder.epsilon is None else self._ladder.epsilon
 
     def act(
         self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
@@ -121,7 +131,7 @@ class R2D2(Learner[R2D2Config]):
         values, after = self.model.act_values(obs, memory, episode_starts)
         actions: np.ndarray = values.argmax(1)
         if explore:
-            epsilon, masks = self.scheduled(self.config.exploration), self.spaces.action_masks(obs)
+            epsilon, masks = self.exploration_rate(), self.spaces.action_masks(obs)
             greedy, rng = actions, self.streams["exploration"]
             actions = epsilon_greedy(lambda _: greedy, obs, self.model.num_actions, epsilon, rng, masks)
         return Action(actions, {}, after)
@@ -139,7 +149,7 @@ class R2D2(Learner[R2D2Config]):
         else:
             self.target.copy_every(self.env_steps, self.config.target_update_every)
         metrics |= self.probe(lambda: self.model.unroll(batch.obs[batch.burn_steps :], self._start(self.model, batch)))
-        metrics["exploration"] = self.scheduled_tensor(self.config.exploration)
+        metrics["exploration"] = torch.tensor(self.exploration_rate(), device=self.device)
         metrics["learning_rate"] = self.scheduled_tensor(self.config.learning_rate)
         if not self.config.prioritized:
             return UpdateResult(metrics)

@@ -142,6 +142,9 @@ class Learner(ABC, Generic[Config]):
         """The memory after observations that others choose actions for, such as the random warm-up."""
         return memory
 
+    def take_place(self, index: int) -> None:
+        """Act from here on as actor `index` of the run. Actors that explore alike need not know their place."""
+
     @abstractmethod
     def update(self, batch: Any) -> UpdateResult:
         """Learn from one rollout or one replay batch, whose rewards are shaped already."""

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from rl_training.config.base import PositiveInteger, PositiveNumber, StrictModel
+from rl_training.config.algorithms.exploration_ladder import LadderConfig
+from rl_training.config.base import PositiveInteger, PositiveNumber
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl_training.config.train_config import TrainConfig
 
 
-class ApexConfig(StrictModel):
+class ApexConfig(LadderConfig):
     """A mixin: list it first among the bases. Its fields follow those of the other bases."""
 
     ticket_steps: PositiveInteger = Field(8, description="Steps of each environment that an actor makes per ticket.")
@@ -22,24 +23,11 @@ class ApexConfig(StrictModel):
         description="Rows that are sampled per row that actors insert; auto is batch_size * gradient_steps / "
         "train_frequency, null lets actors and learner run freely (async).",
     )
-    exploration_ladder: bool | None = Field(
-        None, description="Give each actor an exploration of its own; null does if there are two actors or more."
-    )
-    ladder_base: float = Field(
-        0.4, gt=0, lt=1, description="Actor i of N explores by ladder_base ** (1 + ladder_exponent * i / (N - 1))."
-    )
-    ladder_exponent: float = Field(
-        7.0, ge=0, description="How fast exploration falls from the first actor to the last."
-    )
 
     def check_apex(self, train: TrainConfig, *, hindsight: float) -> None:
         """Refuse a ladder, a ratio or goals that these actors cannot have."""
         runtime = train.runtime
-        if self.exploration_ladder and runtime.actors == 1:
-            raise ConfigError(
-                "algo_kwargs.exploration_ladder: one actor makes no ladder; leave it out, or set runtime.actors=2",
-                key="algo_kwargs.exploration_ladder",
-            )
+        self.check_ladder(train)
         if self.samples_per_insert is None and runtime.mode != "async":
             raise ConfigError(
                 "algo_kwargs.samples_per_insert: null lets actors and learner run freely, which needs "

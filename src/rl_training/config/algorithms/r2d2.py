@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from rl_training.config.algorithms.exploration_ladder import LadderConfig
 from rl_training.config.algorithms.q_learning import QLearningConfig
 from rl_training.config.base import NStep, PositiveNumber, UnitSchedule, constant
 from rl_training.errors import ConfigError
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from rl_training.config.train_config import TrainConfig
 
 
-class R2D2Config(QLearningConfig):
+class R2D2Config(LadderConfig, QLearningConfig):
     compilable: ClassVar[bool] = False
 
     batch_size: int = Field(32, ge=1, description="Windows sampled from the replay buffer per gradient step.")
@@ -53,6 +54,7 @@ class R2D2Config(QLearningConfig):
 
     def check(self, train: TrainConfig) -> None:
         super().check(train)
+        self.check_ladder(train)
         if self.burn_in >= self.sequence_length:
             raise ConfigError(
                 f"algo_kwargs.burn_in: {self.burn_in} must be below sequence_length ({self.sequence_length}), "

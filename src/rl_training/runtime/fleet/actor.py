@@ -45,10 +45,8 @@ class Actor:
         self._streams = Streams(config.seed if alone else derived_seed(config.seed, "actor", self.index))
         self._learner = get_spec(config.algo).learner(self.greeting.spaces, config, self._streams)
         self._gradients = GradientMaker(self._learner, self._num_envs) if config.algo_kwargs.pushes_gradients else None
-        self._experience = None
-        if uses_shards(config):
-            self._learner.take_place(self.index)  # type: ignore[attr-defined]
-            self._experience = ExperienceMaker(self._learner, self._num_envs)
+        self._learner.take_place(self.index)
+        self._experience = ExperienceMaker(self._learner, self._num_envs) if uses_shards(config) else None
         self._unmoved = self._streams.state_dict()["generators"]
         self._reported = self._noted = 0
 
