@@ -190,10 +190,9 @@ def _kept_results(algorithm: str) -> Iterator[tuple[Path, list[dict[str, Any]]]]
 def _picture_of(line: dict[str, Any]) -> Path | None:
     """The picture of a row's environment that has the curve of this row, if there is one."""
     picture = picture_name(line["environment"])
-    if (REPORTS / picture).is_file():
-        return REPORTS / picture
-    is_drawn = (CURVES / "results" / f"{line['name']}.json").is_file() and (CURVES / picture).is_file()
-    return CURVES / picture if is_drawn else None
+    if (CURVES / "results" / f"{line['name']}.json").is_file() and (CURVES / picture).is_file():
+        return CURVES / picture  # newer than those of the other reports
+    return REPORTS / picture if (REPORTS / picture).is_file() else None
 
 
 def _run_settings() -> str:
