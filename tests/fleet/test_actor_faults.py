@@ -6,7 +6,6 @@ import json
 import os
 import select
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -143,10 +142,10 @@ def test_a_frozen_actor_gets_no_new_time_with_the_tickets_that_follow_checkpoint
         next(rounds)
         frozen = processes_of(fleet)[0]
         os.kill(frozen, signal.SIGSTOP)
-        for _ in range(40):
-            saves_at = time.monotonic() + 0.2
-            while not crew.restarts and time.monotonic() < saves_at:
-                next(rounds)
+        for _ in range(50_000):  # many times the deadline
+            if crew.restarts:
+                break
+            next(rounds)
             loop.barrier()
         assert crew.restarts == 1
         assert "it gave no answer within 2 s (runtime.actor_timeout)" in crew.notes[0]

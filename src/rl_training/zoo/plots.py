@@ -73,7 +73,7 @@ def plot_environment(environment: str, rows: Rows, folder: Path) -> Path | None:
             figure = new_figure((8.2, 4.5))
             axes = figure.subplots()
             _draw_all(axes, rows)
-            axes.set_title(f"{environment}: {_seeds_text(rows)}")
+            axes.set_title(f"{environment}: {_seeds_text(rows)}", loc="left")  # a long one has room on the right
             axes.set_xlabel("env steps")
             axes.set_ylabel("mean return of an evaluation")
             axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
