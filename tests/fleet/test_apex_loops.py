@@ -203,6 +203,17 @@ def test_each_actor_explores_by_its_own_rung() -> None:
     np.testing.assert_allclose(rates, [0.4 ** (1 + 7 * i / 3) for i in range(4)])
 
 
+def test_each_actor_of_r2d2_explores_by_its_own_rung() -> None:
+    base = {"algo": "r2d2", "env_id": "CartPole-v1", "num_envs": 4, "total_timesteps": 400, "checkpoint_every": 0}
+    settings = {"sequence_length": 8, "burn_in": 2, "batch_size": 4, "buffer_size": 400}
+    runtime = {"actors": 4, "backend": "inline"}
+    with open_loop(
+        load_config({**base, "runtime": runtime, "algo_kwargs": settings}), None, None, StopSignals()
+    ) as loop:
+        rates = [actor._learner.exploration_rate() for actor in loop.collector.fleet._actors]
+    np.testing.assert_allclose(rates, [0.4 ** (1 + 7 * i / 3) for i in range(4)])
+
+
 def assert_priorities_are_errors(loop: ApexLoop, rounds: int) -> None:
     for _ in range(rounds):
         loop.round()

@@ -56,7 +56,8 @@ def make_tree(root: Path) -> None:
     Path(REPLAY_CONFIG).write_text(json.dumps(config("new", "dqn", vector_backend="sync"), indent=1))
     train(load_config(config("dqn", "dqn")), show=False)
     train(load_config(config("r2d2", "r2d2")), show=False)
-    train(load_config(config("td7", "td7", "Pendulum-v1")), show=False)
+    short = {"env_kwargs": {"max_episode_steps": 20}}  # `play` keeps the pictures of an episode in memory
+    train(load_config(config("td7", "td7", "Pendulum-v1", **short)), show=False)
     train(load_config(config("acktr", "acktr")), show=False)
     train(load_config(config("novel", algo_kwargs=ROLLOUT | {"novelty_coef": 0.5})), show=False)
     train(load_config(config("apex", "apex_dqn", runtime={"actors": 2, "backend": "inline"})), show=False)

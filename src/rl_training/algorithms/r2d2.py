@@ -9,7 +9,7 @@ DRQN (Hausknecht and Stone 2015, arXiv:1507.06527, with bootstrapped random upda
 false`, `burn_in: 0`, `prioritized: false`, `n_step: 1`, `double: false`, `dueling: false` and `rescaling: null`.
 
 Deviations: without actors there is one epsilon on a schedule (`exploration={start: 1.0, end: 0.05}`), where the paper
-has 256 actors with one each. With several actors (`runtime.actors`) each has its own, by the paper's ladder, but they
+has 256 actors with one each. With several actors (`runtime.actors`) each has its own, by the ladder of Ape-X, but they
 wait for the learner (lockstep). At the start of an episode a window has no burn-in, because the memory is known
 there: it is empty. The paper never learns from the first steps of an episode. The network does not see the previous
 action and reward. n-step returns are shorter at the end of a window, behind which nothing is known. All steps of a
