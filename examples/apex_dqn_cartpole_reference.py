@@ -1,0 +1,6 @@
+"""Ape-X DQN on CartPole-v1, with four actors: train the packaged preset and evaluate the agent."""
+
+from reference_run import main
+
+if __name__ == "__main__":
+    main("apex_dqn/cartpole", __doc__)

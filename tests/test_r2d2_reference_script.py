@@ -1,0 +1,5 @@
+"""examples/r2d2_cartpole_masked_reference.py, run as a smoke command."""
+
+from reference_scripts import script_test
+
+test_script_trains_evaluates_and_reports = script_test("r2d2", "cartpole_masked")
