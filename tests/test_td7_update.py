@@ -195,8 +195,9 @@ def test_the_embedding_learns_from_its_own_loss_only() -> None:
     plain = embedding_after(0.0, 0.0)
     assert torch.equal(embedding_after(50.0, 0.1), plain)
     assert not torch.equal(plain, snapshot(learner_of().embedding))
-    trained = {id(p) for name in ("actor", "critic") for p in getattr(learner_of(), f"{name}_optimizer").parameters}
-    assert trained.isdisjoint(id(p) for p in learner_of().embedding.parameters())
+    learner = learner_of()
+    trained = {id(p) for name in ("actor", "critic") for p in getattr(learner, f"{name}_optimizer").parameters}
+    assert trained and trained.isdisjoint(id(p) for p in learner.embedding.parameters())
 
 
 def test_the_actor_learns_in_every_second_update_from_both_critics() -> None:
