@@ -28,18 +28,6 @@ Become = Callable[[str], None]
 
 
 @pytest.fixture
-def become(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Become:
-    """Be another user, with another state directory."""
-
-    def switch(name: str) -> None:
-        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states" / name))
-        monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "states" / name))
-
-    switch("owner")
-    return switch
-
-
-@pytest.fixture
 def joined(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     """The addresses of the clusters that runs used; their actors are processes in fact."""
     addresses: list[str | None] = []

@@ -51,18 +51,6 @@ def projects(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 Become = Callable[[str], None]
 
 
-@pytest.fixture
-def become(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Become:
-    """Be another user, with another state directory."""
-
-    def switch(name: str) -> None:
-        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states" / name))
-        monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "states" / name))
-
-    switch("owner")
-    return switch
-
-
 def stopped_run(folder: Path) -> Path:
     config = tiny_config("ppo", folder, wandb_project="mine")
     return train(config, callback=stop_at(32), show=False).run_dir
