@@ -94,7 +94,7 @@ def numpy_forward(network: nn.Sequential) -> NumpyForward:
             steps.append(_in_place(activation) if own else _into_new(activation))
         else:
             steps.append(numpy_layer(layer, numpy_forward))
-        own = isinstance(layer, nn.Linear) or activation is not None
+        own = isinstance(layer, (nn.Linear, nn.LayerNorm)) or activation is not None
 
     def forward(x: np.ndarray) -> np.ndarray:
         for step in steps:

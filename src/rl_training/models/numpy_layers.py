@@ -51,11 +51,19 @@ def array_of(tensor: Tensor | None) -> np.ndarray:
 
 def _layer_norm(layer: nn.LayerNorm) -> NumpyForward:
     weight, bias, epsilon = array_of(layer.weight), array_of(layer.bias), np.float32(layer.eps)
+    # Products with ones: for a few rows, `mean` takes several times as long as BLAS. Torch's one call is faster alone,
+    # but slower between the steps of envs. Divided afterwards: 1/n is rounded, and equal inputs must have deviation 0.
+    ones, size = np.ones((len(weight), 1), np.float32), np.float32(len(weight))
 
     def forward(x: np.ndarray) -> np.ndarray:
-        centered: np.ndarray = x - x.mean(-1, keepdims=True)
-        variance = np.square(centered).mean(-1, keepdims=True)
-        centered *= weight / np.sqrt(variance + epsilon)
+        mean = x.dot(ones)
+        mean /= size
+        centered: np.ndarray = x - mean
+        deviation = np.square(centered).dot(ones)
+        deviation /= size
+        deviation += epsilon
+        np.sqrt(deviation, deviation)
+        centered *= weight / deviation
         centered += bias
         return centered
 

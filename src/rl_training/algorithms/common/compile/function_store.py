@@ -1,0 +1,161 @@
+"""Where compiled functions are kept: one library per function, in a folder of the user that nobody else can write to.
+
+Loading a library runs its code. So the folder must belong to the user and be closed to others. Where that cannot be
+had, functions are compiled into a folder of this process, which is removed when it ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import hashlib
+import importlib.util
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_training.storage.real_files import open_own_file
+
+Function = Callable[[list[Tensor]], Sequence[Tensor]]
+
+MOST_FUNCTIONS = 300  # a tenth to half a megabyte each; those that were not used for longest are removed
+OF_A_STOPPED_PROCESS = 24 * 3600.0  # seconds after which a folder that nothing was built in is removed
+
+_ENTRY = "inductor_entry_cpp"  # the function that TorchInductor exports
+_BUILDING = "building-"
+
+
+class FunctionStore:
+    """Compiled functions by name, in `folder`."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def get(self, name: str) -> Function | None:
+        """The function called `name`, or None if it is not here, not whole or cannot be loaded."""
+        library, checksum = self._files(name)
+        try:
+            if checksum.read_text() != _checksum(library):  # half of a file, after a power cut
+                return None
+            os.utime(library)  # it was used now
+            return load(library)
+        except (ImportError, OSError):
+            return None
+
+    def keep(self, name: str, built: Path) -> Function:
+        """Move the library `built` into the store, and load it. On a full disk it serves this process only."""
+        library, checksum = self._files(name)
+        try:
+            sums = _written(built.with_suffix(".sha256"), _checksum(built))
+            for path, target in ((sums, checksum), (built, library)):
+                path.chmod(0o600)
+                os.replace(path, target)
+        except OSError:
+            return load(built)
+        self._remove_unused()
+        return load(library)
+
+    @contextlib.contextmanager
+    def workspace(self) -> Iterator[Path]:
+        """An empty folder for the files of one compilation, which is removed afterwards."""
+        path = Path(tempfile.mkdtemp(prefix=_BUILDING, dir=self.folder))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _files(self, name: str) -> tuple[Path, Path]:
+        return self.folder / f"{name}.so", self.folder / f"{name}.sha256"
+
+    def _remove_unused(self) -> None:
+        with contextlib.suppress(OSError):  # other processes do the same
+            libraries = sorted(self.folder.glob("*.so"), key=lambda path: path.stat().st_mtime, reverse=True)
+            for library in libraries[MOST_FUNCTIONS:]:
+                library.unlink()
+                library.with_suffix(".sha256").unlink(missing_ok=True)
+            for left in self.folder.glob(f"{_BUILDING}*"):
+                if time.time() - left.stat().st_mtime > OF_A_STOPPED_PROCESS:
+                    shutil.rmtree(left, ignore_errors=True)
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _written(path: Path, text: str) -> Path:
+    with open_own_file(path, "x", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def load(library: Path) -> Function:
+    """The function in a library that TorchInductor made with `cpp_wrapper`."""
+    guards: Any = torch._C._dynamo.guards
+    os.environ["_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"] = str(guards._torchinductor_pyobject_tensor_data_ptr)
+    spec = importlib.util.spec_from_file_location(f"{library.stem}.{_ENTRY}", library)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    entry = getattr(module, _ENTRY)
+    handles_of = torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors
+    tensors_of = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs
+
+    def call(tensors: list[Tensor]) -> Sequence[Tensor]:
+        outputs: Sequence[Tensor] = tensors_of(entry(handles_of(tensors)))
+        return outputs
+
+    return call
+
+
+def open_store() -> FunctionStore:
+    """The store of this user; one for this process only, if there can be no other."""
+    chosen = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""))
+    if chosen.name and not _is_torchs_default(chosen):  # the user answers for a folder that the user named
+        folder = chosen / "rl_training"
+        folder.mkdir(parents=True, exist_ok=True)
+        return FunctionStore(folder)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    folder = (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "rl_training" / "compiled"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        is_safe = belongs_to_user_only(folder) and os.access(folder, os.W_OK | os.X_OK)
+    except (OSError, RuntimeError):  # no home, or one that cannot be written to
+        is_safe = False
+    return FunctionStore(folder if is_safe else _folder_of_process())
+
+
+def _is_torchs_default(folder: Path) -> bool:
+    """Whether torch itself chose `folder`, and wrote it into the environment: others can make it before the user."""
+    return folder.name.startswith("torchinductor_") and folder.parent == Path(tempfile.gettempdir())
+
+
+def belongs_to_user_only(folder: Path) -> bool:
+    """Whether `folder` is a real folder that only this user can write to or put in its place."""
+    if not hasattr(os, "getuid"):
+        return True
+    found = folder.lstat()  # a symbolic link is nobody's folder
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return False
+    return not any(_could_be_swapped(parent.stat()) for parent in folder.resolve().parents)
+
+
+def _could_be_swapped(parent: os.stat_result) -> bool:
+    """Whether somebody else could put another folder in the place of one in `parent`."""
+    for_everyone = parent.st_mode & stat.S_IWOTH and not parent.st_mode & stat.S_ISVTX
+    return bool(for_everyone) or parent.st_uid not in (os.getuid(), 0)
+
+
+@functools.cache
+def _folder_of_process() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="rl_training-compiled-"))  # with mode 700, and nobody can know the name
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
