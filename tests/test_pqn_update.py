@@ -12,6 +12,8 @@ from torch import nn
 
 from config_cases import refused
 from loop_batches import batches_of
+from masked_envs import masked_spaces, random_rows
+from on_policy_helpers import make_rollout
 from replay_helpers import DISCRETE, assert_same_parameters, make_learner, oracle
 from rl_training.algorithms.common.returns import lambda_returns
 from rl_training.algorithms.common.target_network import TargetNetwork
@@ -59,6 +61,30 @@ def test_lambda_0_is_one_step_and_lambda_1_the_whole_rollout() -> None:
     np.testing.assert_allclose(lambda_returns(rewards, next_values, discounts, ends, 0.0), rewards + 0.9 * next_values)
     whole = rewards[0] + 0.9 * (rewards[1] + 0.9 * (rewards[2] + 0.9 * (rewards[3] + 0.9 * next_values[3])))
     np.testing.assert_allclose(lambda_returns(rewards, next_values, discounts, ends, 1.0)[0], whole)
+
+
+def test_returns_bootstrap_from_the_best_allowed_action() -> None:
+    """Behind the rollout, and where an episode was truncated."""
+    learner = make_learner("pqn", masked_spaces(), num_envs=3, q_lambda=0.0, gamma=0.9)
+    rollout = make_rollout(learner, 6, seed=2)
+    rollout.last_obs[:] = random_rows(3, seed=3)
+    rollout.final_obs[:] = random_rows(len(rollout.final_obs), seed=4)
+
+    def best(rows: np.ndarray) -> np.ndarray:
+        everything = np.concatenate([rows[:, :3], np.ones((len(rows), 5), np.float32)], 1)
+        with torch.no_grad():
+            q = learner.model.q_values(torch.from_numpy(everything)).numpy()
+        allowed = np.where(rows[:, 3:] != 0, q, -np.inf).max(1)
+        assert (allowed < q.max(1)).any(), "the masks must matter here"
+        return allowed
+
+    found = learner.returns_of(rollout).returns.numpy().reshape(6, 3)
+    going_on = ~rollout.ends[-1]
+    assert going_on.any() and len(rollout.final_obs) > 1
+    expected = rollout.rewards[-1] + 0.9 * best(rollout.last_obs)
+    np.testing.assert_allclose(found[-1][going_on], expected[going_on], rtol=1e-5)
+    cut = (rollout.final_steps, rollout.final_envs)
+    np.testing.assert_allclose(found[cut], rollout.rewards[cut] + 0.9 * best(rollout.final_obs), rtol=1e-5)
 
 
 # --- loss --------------------------------------------------------------------------------------------------------

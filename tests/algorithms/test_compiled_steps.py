@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from compiled_cases import compiled_functions
 from rl_training.algorithms.common.compile.compiled_step import COMPILING, COMPILING_ANOTHER, CompiledStep, can_compile
 from rl_training.algorithms.common.compile.trace import trace
 from rl_training.algorithms.common.learner import UpdateResult
@@ -36,7 +37,7 @@ EVERY_COMPILABLE = pytest.mark.parametrize(
 
 
 # One graph, but for the step that leaves the actor out of some rounds.
-GRAPHS = {"td3": 2}
+GRAPHS = {"td3": 2, "apex_td3": 2}
 
 
 def moving_schedules(algo: str) -> dict[str, Any]:
@@ -75,15 +76,16 @@ def test_compiled_updates_learn_what_plain_ones_learn_while_schedules_move(algo:
     *updates, (_, state, _) = updates_of(config)
     assert len({env_steps for env_steps, _, _ in updates}) > 2
     learner = loop_of(load_config(config, {"compile": "on"})).learner
-    steps = [part for part in vars(learner).values() if isinstance(part, CompiledStep)]
-    assert steps
+    functions = compiled_functions(learner)
+    assert functions
     for env_steps, batch, expected in updates:
         learner.clock.env_steps = env_steps
         result = learner.update(batch)
         assert set(result) == set(expected)
         for name in expected:
             torch.testing.assert_close(result[name], expected[name], rtol=1e-3, atol=1e-4, msg=f"{algo}: {name}")
-    assert sum(len(step._graphs) for step in steps) == GRAPHS.get(algo, 1), "nothing but a switch compiles anew"
+    graphs = [len(each._graphs) if isinstance(each, CompiledStep) else int(each.was_used) for each in functions]
+    assert sum(graphs) == GRAPHS.get(algo, 1), "nothing but a switch compiles anew"
     for parts in (found := learner.state_dict()["parts"], state["parts"]):
         del parts["streams"]  # acting drew from some of them
     assert_close(found, state["parts"])
@@ -152,7 +154,7 @@ def test_a_step_that_may_stop_in_its_middle_is_not_compiled(tmp_path: Path, monk
         resolve_compile(forced, "cpu")
     # Runs of earlier versions say `on` where nothing was compiled: they go on as they were.
     assert compile_setting_on_resume(forced).compile == "off"
-    assert not isinstance(loop_of(forced).learner.gradient_step, CompiledStep)
+    assert compiled_functions(loop_of(forced).learner) == []
 
 
 def test_there_is_a_compiler_here() -> None:
@@ -201,8 +203,23 @@ def test_a_traced_step_sees_its_own_changes_through_every_view() -> None:
     assert len(step._graphs) == 2, "one for each value of the switch"
 
 
-def test_a_batch_may_have_one_tensor_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch._inductor.compile", lambda graph, inputs: graph)
+@pytest.fixture
+def compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Graphs run as they are; here is the number of compiler threads of each compilation, in an empty store."""
+    import torch._inductor.config as settings
+
+    started: list[int] = []
+
+    def compiler(graph: Any, *_: Any) -> Any:
+        started.append(settings.compile_threads)
+        return torch.no_grad()(lambda tensors: graph(*tensors))
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("rl_training.algorithms.common.compile.compiler._compile_quickly", compiler)
+    return started
+
+
+def test_a_batch_may_have_one_tensor_only(compilations: list[int]) -> None:
     plain, compiled = SharedVector(), SharedVector()
     step = CompiledStep(compiled.step, rows=2)
     for number in range(2):
@@ -210,6 +227,7 @@ def test_a_batch_may_have_one_tensor_only(monkeypatch: pytest.MonkeyPatch) -> No
         found = step(batch, torch.tensor(0.01), False)
         torch.testing.assert_close(found, plain.step(batch, torch.tensor(0.01), False))
     torch.testing.assert_close(compiled.vector, plain.vector)
+    assert len(compilations) == 1
 
 
 @pytest.mark.parametrize("number", [0.1, 3, None])
@@ -220,14 +238,12 @@ def test_only_a_bool_can_be_a_switch(number: Any) -> None:
     assert not step.was_used
 
 
-def test_the_compiler_has_no_pool_of_workers_and_its_settings_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiler_has_no_pool_of_workers_and_its_settings_stay(compilations: list[int]) -> None:
     import torch._inductor.config as settings
 
-    seen: list[int] = []
-    monkeypatch.setattr("torch._inductor.compile", lambda graph, _: seen.append(settings.compile_threads) or graph)
     with settings.patch(compile_threads=3):
         CompiledStep(SharedVector().step, rows=1)(Rows(torch.ones(1, 2)), torch.tensor(0.1), False)
-        assert (seen, settings.compile_threads) == ([1], 3)
+        assert (compilations, settings.compile_threads) == ([1], 3)
 
 
 def test_tracing_leaves_the_state_as_it_was() -> None:
@@ -247,11 +263,10 @@ def test_the_example_of_a_trace_runs() -> None:
     assert doctest.DocTestRunner().run(example, out=report.append).failed == 0, "".join(report)
 
 
-def test_a_step_says_that_it_is_compiled_before_the_compiler_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr("torch._inductor.compile", lambda graph, _: said.append("compiler") or graph)
-    step = CompiledStep(SharedVector().step, rows=1, note=said.append)
+def test_a_step_says_that_it_is_compiled_before_the_compiler_starts(compilations: list[int]) -> None:
+    said: list[tuple[str, int]] = []
+    step = CompiledStep(SharedVector().step, rows=1, note=lambda line: said.append((line, len(compilations))))
     for twice in (False, False, True):
         step(Rows(torch.ones(1, 2)), torch.tensor(0.1), twice)
     step(Rows(torch.ones(2, 2)), torch.tensor(0.1), False)  # another size is not compiled
-    assert said == [COMPILING, "compiler", COMPILING_ANOTHER, "compiler"]
+    assert (said, len(compilations)) == ([(COMPILING, 0), (COMPILING_ANOTHER, 1)], 2)

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from rl_training.algorithms.common.compile.compiled_loop import CompiledEpochs
 from rl_training.algorithms.common.compile.compiled_step import CompiledStep
+from rl_training.algorithms.common.learner import Learner
+from rl_training.algorithms.common.on_policy import GradientSteps
 from rl_training.runtime.workflows import TrainResult
 from run_cases import CASES, Case
 
 OWN_CASES = {
     # 21 steps of 2 envs: the last rollout is shorter, and its minibatches take the plain way.
     "ppo": Case("ppo", steps=210, num_envs=2, settings={"num_steps": 16, "minibatch_size": 8, "update_epochs": 2}),
+    # The cases in run_cases have minibatches of other sizes than `minibatch_size`, which are never compiled.
+    "pqn": Case(
+        "pqn",
+        steps=210,
+        num_envs=2,
+        model={"layer_norm": True},
+        settings={"num_steps": 16, "minibatch_size": 8, "update_epochs": 2},
+    ),
     "dqn": Case("dqn", settings={"learning_starts": 20, "batch_size": 8, "buffer_size": 500, "prioritized": True}),
 }
 
@@ -19,5 +30,13 @@ def case_of(algo: str) -> Case:
 
 
 def was_compiled(result: TrainResult) -> bool:
-    parts = vars(result.agent.learner).values()
-    return any(isinstance(part, CompiledStep) and part.was_used for part in parts)
+    return any(function.was_used for function in compiled_functions(result.agent.learner))
+
+
+def compiled_functions(learner: Learner) -> list[CompiledStep | CompiledEpochs]:
+    """Everything of a learner that may be compiled, used or not."""
+    functions: list[CompiledStep | CompiledEpochs] = []
+    for part in vars(learner).values():
+        functions += part.functions if isinstance(part, GradientSteps) else []
+        functions += [part] if isinstance(part, CompiledStep) else []
+    return functions

@@ -180,5 +180,5 @@ class PPG(NoveltyLearner[PPGConfig]):
     def _auxiliary_rows(self, count: int) -> Iterator[Tensor]:
         pieces = max(1, round(count / self.config.auxiliary_minibatch_size))
         for _ in range(self.config.auxiliary_epochs):
-            order = torch.from_numpy(self.streams["auxiliary_minibatches"].permutation(count))
+            order = torch.from_numpy(self.streams["auxiliary_minibatches"].permutation(count)).to(self.device)
             yield from order.tensor_split(pieces)

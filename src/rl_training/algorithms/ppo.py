@@ -17,12 +17,12 @@ from torch import Tensor
 from rl_training.algorithms.common.compile.compiled_step import Scalar
 from rl_training.algorithms.common.dead_units import some_rows
 from rl_training.algorithms.common.learner import UpdateResult
-from rl_training.algorithms.common.metrics import Metrics, mean_metrics
+from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.novelty import NoveltyLearner
 from rl_training.algorithms.common.on_policy import (
+    GradientSteps,
     PolicyBatch,
     actor_critic_loss,
-    minibatches,
     normalize,
     policy_batch,
     rollout_metrics,
@@ -100,7 +100,7 @@ class PPO(NoveltyLearner[PPOConfig], StateNoiseLearner[PPOConfig]):
         noise = self.initial_noise
         self.model: MLPActorCritic = self.build(lambda: MLPActorCritic(spaces, config.model, state_noise=noise))
         self.optimizer = self.add_optimizer(self.model, self.config.learning_rate, epsilon=self.config.adam_epsilon)
-        self.gradient_step = self.compiled(self._gradient_step, rows=self.config.minibatch_size)
+        self.gradient_steps = GradientSteps(self, self._gradient_step)
 
     def update(self, rollout: Rollout) -> UpdateResult:
         config, rng = self.config, self.streams["minibatches"]
@@ -108,14 +108,8 @@ class PPO(NoveltyLearner[PPOConfig], StateNoiseLearner[PPOConfig]):
         novelty = self.seek_novelty(batch, rollout)
         self.set_learning_rates()
         clip_range, entropy_coef = self.scheduled_tensor(config.clip_range), self.scheduled_tensor(config.entropy_coef)
-        history: list[Metrics] = []
-        for minibatch in minibatches(batch, config.minibatch_size, rng, config.update_epochs):
-            metrics = self.gradient_step(minibatch, clip_range, entropy_coef)
-            if metrics is None:
-                break
-            history.append(metrics)
+        metrics = self.gradient_steps(batch, rollout.valid.size, rng, clip_range, entropy_coef)
         self.updates += 1
-        metrics = mean_metrics(history)
         metrics |= novelty | rollout_metrics(batch, metrics, self.model)
         metrics |= self.probe(lambda: self.model.evaluate_actions(some_rows(batch.obs), some_rows(batch.actions)))
         metrics["learning_rate"] = self.scheduled_tensor(config.learning_rate)

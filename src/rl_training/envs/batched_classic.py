@@ -3,6 +3,9 @@
 Spaces, rewards, limits and physics are those of the registered single envs (a test steps both side by side). Episodes
 restart within the step that ends them (SAME_STEP), with the true last observation in `final_obs`. All envs draw their
 initial states from one generator.
+
+The physics are written once, for arrays of NumPy and tensors of torch: `xp` is the module. A compiled rollout
+(`runtime/compiled_rollout.py`) traces them with torch.
 """
 
 from __future__ import annotations
@@ -20,10 +23,15 @@ Array = np.ndarray
 
 
 class BatchedVector(VectorEnv[Array, Array, Array]):
-    """Limits, resets and spaces; a subclass adds the physics. `state` is [variables, N] in float64."""
+    """Limits, resets and spaces; a subclass adds the physics. `state` is [variables, N] in float64.
+
+    The arrays of `dynamics`, `observation` and `start` are of NumPy or of torch. Torch has no rule that int64 times a
+    number is float64, so discrete actions arrive there as float64.
+    """
 
     env_id: str
     variables: int
+    draws: tuple[tuple[float, float], ...]  # the uniform numbers of an initial state: from, to
 
     def __init__(self, num_envs: int):
         single = gym.make(self.env_id, disable_env_checker=True)
@@ -39,15 +47,31 @@ class BatchedVector(VectorEnv[Array, Array, Array]):
         self.elapsed = np.zeros(num_envs, np.int64)
 
     @abstractmethod
+    def dynamics(self, xp: Any, state: Any, actions: Any) -> tuple[Any, Any, Any]:
+        """The next state, rewards and terminations of states [variables, N] and actions of the env."""
+
+    def observation(self, xp: Any, state: Any) -> Any:
+        """Observations [N, D] in float32."""
+        return _single(xp, state.T)
+
+    def start(self, xp: Any, drawn: Any) -> Any:
+        """Initial states [variables, count] from uniform numbers [draws, count]."""
+        return drawn
+
     def starts(self, count: int) -> Array:
         """`count` initial states, [variables, count]."""
+        lows, highs = (np.array(bounds)[:, None] for bounds in zip(*self.draws, strict=True))
+        states: Array = self.start(np, self.np_random.uniform(lows, highs, (len(self.draws), count)))
+        return states
 
-    @abstractmethod
     def advance(self, actions: Array) -> tuple[Array, Array]:
         """Advance `state` by one step; returns rewards and terminations, each [N]."""
+        self.state, rewards, terminated = self.dynamics(np, self.state, actions)
+        return rewards, terminated
 
     def observe(self) -> Array:
-        return self.state.T.astype(np.float32)
+        observations: Array = self.observation(np, self.state)
+        return observations
 
     def reset(
         self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
@@ -86,10 +110,21 @@ def _cart_pole_rates(functions: Any, speed: Any, angle: Any, spin: Any, action: 
     return speed, shared - MOMENT * spin_rate * cosine / TOTAL_MASS, spin, spin_rate
 
 
+def _single(xp: Any, values: Any) -> Any:
+    """The values in float32."""
+    return values.astype(np.float32) if xp is np else values.to(xp.float32)
+
+
+def _double(xp: Any, values: Any) -> Any:
+    """The values in float64."""
+    return values.astype(np.float64) if xp is np else values.to(xp.float64)
+
+
 class CartPoleVector(BatchedVector):
     env_id, variables = "CartPole-v1", 4
+    draws = ((-0.05, 0.05),) * 4
     FEW = 10  # envs; up to here floats are faster than arrays, at a microsecond per array operation
-    LIMITS = np.array([[2.4], [12 * 2 * np.pi / 360]])  # of position and angle
+    FARTHEST, STEEPEST = 2.4, 12 * 2 * math.pi / 360  # of position and angle
 
     def __init__(self, num_envs: int):
         super().__init__(num_envs)
@@ -97,121 +132,125 @@ class CartPoleVector(BatchedVector):
         self.ones.flags.writeable = False  # every step returns the same array
 
     def starts(self, count: int) -> Array:
-        return self.np_random.uniform(-0.05, 0.05, (4, count))
+        return self.np_random.uniform(*self.draws[0], (4, count))  # faster with numbers than with arrays of them
 
     def advance(self, actions: Array) -> tuple[Array, Array]:
-        _, speed, angle, spin = self.state
         if self.num_envs > self.FEW:
-            rates = np.array(_cart_pole_rates(np, speed, angle, spin, actions))
-        else:
-            each = zip(speed.tolist(), angle.tolist(), spin.tolist(), actions.tolist(), strict=True)
-            rates = np.array([_cart_pole_rates(math, *variables) for variables in each]).T
+            return super().advance(actions)
+        _, speed, angle, spin = self.state
+        each = zip(speed.tolist(), angle.tolist(), spin.tolist(), actions.tolist(), strict=True)
+        rates = np.array([_cart_pole_rates(math, *variables) for variables in each]).T
+        self.state, rewards, fallen = self._moved(np, self.state, rates)
+        return rewards, fallen
+
+    def dynamics(self, xp: Any, state: Any, actions: Any) -> tuple[Any, Any, Any]:
+        _, speed, angle, spin = state
+        return self._moved(xp, state, xp.stack(_cart_pole_rates(xp, speed, angle, spin, actions)))
+
+    def _moved(self, xp: Any, state: Any, rates: Any) -> tuple[Any, Any, Any]:
         # Explicit Euler: positions move by the old velocities.
-        rates *= SECONDS
-        self.state += rates
-        fallen = np.logical_or.reduce(np.abs(self.state[::2]) > self.LIMITS)
-        return self.ones, fallen
+        state = state + rates * SECONDS
+        fallen = (xp.abs(state[0]) > self.FARTHEST) | (xp.abs(state[2]) > self.STEEPEST)
+        return state, self.ones if xp is np else xp.ones(self.num_envs), fallen
 
 
 class PendulumVector(BatchedVector):
     env_id, variables = "Pendulum-v1", 2
+    draws = ((-math.pi, math.pi), (-1.0, 1.0))
     GRAVITY, SECONDS, FASTEST, STRONGEST = 10.0, 0.05, 8.0, 2.0
 
-    def starts(self, count: int) -> Array:
-        return self.np_random.uniform([[-np.pi], [-1.0]], [[np.pi], [1.0]], (2, count))
-
-    def advance(self, actions: Array) -> tuple[Array, Array]:
-        angle, spin = self.state
-        torque = np.clip(actions[:, 0], -self.STRONGEST, self.STRONGEST)
-        from_upright = (angle + np.pi) % (2 * np.pi) - np.pi
+    def dynamics(self, xp: Any, state: Any, actions: Any) -> tuple[Any, Any, Any]:
+        angle, spin = state
+        torque = xp.clip(actions[:, 0], -self.STRONGEST, self.STRONGEST)
+        from_upright = (angle + math.pi) % (2 * math.pi) - math.pi
         cost = from_upright**2 + 0.1 * spin**2 + 0.001 * torque**2
-        spin = spin + (1.5 * self.GRAVITY * np.sin(angle) + 3.0 * torque) * self.SECONDS
-        spin = np.clip(spin, -self.FASTEST, self.FASTEST)
-        self.state = np.stack([angle + spin * self.SECONDS, spin])
-        return -cost, np.zeros(self.num_envs, bool)
+        spin = spin + (1.5 * self.GRAVITY * xp.sin(angle) + 3.0 * torque) * self.SECONDS
+        spin = xp.clip(spin, -self.FASTEST, self.FASTEST)
+        return xp.stack([angle + spin * self.SECONDS, spin]), -cost, xp.zeros(self.num_envs, dtype=bool)
 
-    def observe(self) -> Array:
-        angle, spin = self.state
-        return np.stack([np.cos(angle), np.sin(angle), spin], 1).astype(np.float32)
+    def observation(self, xp: Any, state: Any) -> Any:
+        angle, spin = state
+        return _single(xp, xp.stack([xp.cos(angle), xp.sin(angle), spin], 1))
 
 
 class MountainCarVector(BatchedVector):
     env_id, variables = "MountainCar-v0", 2
+    draws = ((-0.6, -0.4),)
     FORCE, GRAVITY, FASTEST, LEFT, RIGHT, GOAL = 0.001, 0.0025, 0.07, -1.2, 0.6, 0.5
 
-    def starts(self, count: int) -> Array:
-        return np.stack([self.np_random.uniform(-0.6, -0.4, count), np.zeros(count)])
+    def start(self, xp: Any, drawn: Any) -> Any:
+        return xp.stack([drawn[0], xp.zeros_like(drawn[0])])
 
-    def pushes(self, actions: Array) -> Array:
+    def pushes(self, xp: Any, actions: Any) -> Any:
         return (actions - 1) * self.FORCE
 
-    def advance(self, actions: Array) -> tuple[Array, Array]:
-        position, speed = self.state
-        speed = speed + self.pushes(actions) - self.GRAVITY * np.cos(3 * position)
-        speed = np.clip(speed, -self.FASTEST, self.FASTEST)
-        position = np.clip(position + speed, self.LEFT, self.RIGHT)
-        speed[(position == self.LEFT) & (speed < 0)] = 0.0  # the wall on the left stops the car
-        self.state = np.stack([position, speed])
-        return self.rewards(actions, arrived := (position >= self.GOAL) & (speed >= 0)), arrived
+    def dynamics(self, xp: Any, state: Any, actions: Any) -> tuple[Any, Any, Any]:
+        position, speed = state
+        speed = speed + self.pushes(xp, actions) - self.GRAVITY * xp.cos(3 * position)
+        speed = xp.clip(speed, -self.FASTEST, self.FASTEST)
+        position = xp.clip(position + speed, self.LEFT, self.RIGHT)
+        # The wall on the left stops the car.
+        speed = xp.where((position == self.LEFT) & (speed < 0), 0.0, speed)
+        arrived = (position >= self.GOAL) & (speed >= 0)
+        return xp.stack([position, speed]), self.rewards(xp, actions, arrived), arrived
 
-    def rewards(self, actions: Array, arrived: Array) -> Array:
-        return np.full(self.num_envs, -1.0)
+    def rewards(self, xp: Any, actions: Any, arrived: Any) -> Any:
+        return xp.zeros(self.num_envs, dtype=xp.float64) - 1.0
 
 
 class MountainCarContinuousVector(MountainCarVector):
     env_id, GOAL = "MountainCarContinuous-v0", 0.45
     POWER = 0.0015
 
-    def pushes(self, actions: Array) -> Array:
-        pushes: np.ndarray = np.clip(actions[:, 0], -1.0, 1.0) * self.POWER
-        return pushes
+    def pushes(self, xp: Any, actions: Any) -> Any:
+        return xp.clip(actions[:, 0], -1.0, 1.0) * self.POWER
 
-    def advance(self, actions: Array) -> tuple[Array, Array]:
-        result = super().advance(actions)
+    def dynamics(self, xp: Any, state: Any, actions: Any) -> tuple[Any, Any, Any]:
+        state, rewards, arrived = super().dynamics(xp, state, actions)
         # The single env keeps its state in float32; without the same rounding the two would diverge.
-        self.state = self.state.astype(np.float32).astype(np.float64)
-        return result
+        return _double(xp, _single(xp, state)), rewards, arrived
 
-    def rewards(self, actions: Array, arrived: Array) -> Array:
-        return 100.0 * arrived - 0.1 * actions[:, 0].astype(np.float64) ** 2
+    def rewards(self, xp: Any, actions: Any, arrived: Any) -> Any:
+        return 100.0 * arrived - 0.1 * _double(xp, actions[:, 0]) ** 2
 
 
 class AcrobotVector(BatchedVector):
     """Two links of length and mass 1 with a motor between them; equations of motion from Sutton and Barto's book."""
 
     env_id, variables = "Acrobot-v1", 4
-    GRAVITY, SECONDS, FASTEST = 9.8, 0.2, (4 * np.pi, 9 * np.pi)
+    draws = ((-0.1, 0.1),) * 4
+    GRAVITY, SECONDS, FASTEST = 9.8, 0.2, (4 * math.pi, 9 * math.pi)
 
-    def starts(self, count: int) -> Array:
-        return self.np_random.uniform(-0.1, 0.1, (4, count)).astype(np.float32).astype(np.float64)
+    def start(self, xp: Any, drawn: Any) -> Any:
+        return _double(xp, _single(xp, drawn))
 
-    def derivative(self, state: Array, torque: Array) -> Array:
+    def derivative(self, xp: Any, state: Any, torque: Any) -> Any:
         angle1, angle2, spin1, spin2 = state
-        cosine2, sine2 = np.cos(angle2), np.sin(angle2)
+        cosine2, sine2 = xp.cos(angle2), xp.sin(angle2)
         d1, d2 = 3.5 + cosine2, 1.25 + 0.5 * cosine2
-        phi2 = 0.5 * self.GRAVITY * np.cos(angle1 + angle2 - np.pi / 2)
-        phi1 = -0.5 * spin2**2 * sine2 - spin2 * spin1 * sine2 + 1.5 * self.GRAVITY * np.cos(angle1 - np.pi / 2) + phi2
+        phi2 = 0.5 * self.GRAVITY * xp.cos(angle1 + angle2 - math.pi / 2)
+        phi1 = -0.5 * spin2**2 * sine2 - spin2 * spin1 * sine2
+        phi1 = phi1 + 1.5 * self.GRAVITY * xp.cos(angle1 - math.pi / 2) + phi2
         rate2 = (torque + d2 / d1 * phi1 - 0.5 * spin1**2 * sine2 - phi2) / (1.25 - d2**2 / d1)
-        return np.stack([spin1, spin2, -(d2 * rate2 + phi1) / d1, rate2])
+        return xp.stack([spin1, spin2, -(d2 * rate2 + phi1) / d1, rate2])
 
-    def advance(self, actions: Array) -> tuple[Array, Array]:
+    def dynamics(self, xp: Any, state: Any, actions: Any) -> tuple[Any, Any, Any]:
         torque, h = actions - 1.0, self.SECONDS
-        k1 = self.derivative(self.state, torque)
-        k2 = self.derivative(self.state + h / 2 * k1, torque)
-        k3 = self.derivative(self.state + h / 2 * k2, torque)
-        k4 = self.derivative(self.state + h * k3, torque)
-        state = self.state + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-        state[:2] = (state[:2] + np.pi) % (2 * np.pi) - np.pi
-        for row, fastest in zip((2, 3), self.FASTEST, strict=True):
-            state[row] = np.clip(state[row], -fastest, fastest)
-        self.state = state
-        swung_up = -np.cos(state[0]) - np.cos(state[1] + state[0]) > 1.0
-        return np.where(swung_up, 0.0, -1.0), swung_up
+        k1 = self.derivative(xp, state, torque)
+        k2 = self.derivative(xp, state + h / 2 * k1, torque)
+        k3 = self.derivative(xp, state + h / 2 * k2, torque)
+        k4 = self.derivative(xp, state + h * k3, torque)
+        angle1, angle2, spin1, spin2 = state + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+        angle1, angle2 = ((angle + math.pi) % (2 * math.pi) - math.pi for angle in (angle1, angle2))
+        fastest1, fastest2 = self.FASTEST
+        spin1, spin2 = xp.clip(spin1, -fastest1, fastest1), xp.clip(spin2, -fastest2, fastest2)
+        swung_up = -xp.cos(angle1) - xp.cos(angle2 + angle1) > 1.0
+        return xp.stack([angle1, angle2, spin1, spin2]), xp.where(swung_up, 0.0, -1.0), swung_up
 
-    def observe(self) -> Array:
-        angle1, angle2, spin1, spin2 = self.state
-        parts = [np.cos(angle1), np.sin(angle1), np.cos(angle2), np.sin(angle2), spin1, spin2]
-        return np.stack(parts, 1).astype(np.float32)
+    def observation(self, xp: Any, state: Any) -> Any:
+        angle1, angle2, spin1, spin2 = state
+        parts = [xp.cos(angle1), xp.sin(angle1), xp.cos(angle2), xp.sin(angle2), spin1, spin2]
+        return _single(xp, xp.stack(parts, 1))
 
 
 BATCHED_ENVS: dict[str, type[BatchedVector]] = {

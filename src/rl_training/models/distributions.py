@@ -1,7 +1,9 @@
 """Action distributions as functions of one parameter tensor.
 
 There are no torch distribution objects: they would take more time than the networks. Losses use the torch methods,
-acting uses the NumPy methods. Parameters are [B, P]: logits for categoricals, mean and log-std for Gaussians.
+acting uses the NumPy methods. `draws` and `choose` are `sample` in two parts: the random numbers of many steps at once,
+and actions from them in torch, for rollouts that are compiled. Parameters are [B, P]: logits for categoricals, mean and
+log-std for Gaussians.
 """
 
 from __future__ import annotations
@@ -71,6 +73,21 @@ class Categorical:
         ]
         return np.stack([actions for actions, _ in parts], 1), np.sum([log_probs for _, log_probs in parts], 0)
 
+    def draws(self, rng: np.random.Generator, steps: int, rows: int) -> np.ndarray:
+        """The numbers that `steps` calls of `sample` draw, [steps, choices, rows]."""
+        return rng.random((steps, len(self.sizes), rows), dtype=np.float32)
+
+    def choose(self, logits: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """`sample` of numbers that are drawn already: actions and their log-probabilities in torch."""
+        columns = []
+        for log_probs, uniform in zip(self._log_softmax(logits), uniforms, strict=True):
+            # The last column is left out, so that rounding can never produce an action out of range.
+            below = log_probs.exp()[:, :-1]
+            cumulative = below if below.shape[1] == 1 else below.cumsum(1)
+            columns.append((cumulative <= uniform[:, None]).sum(1))
+        actions = columns[0] if self.scalar else torch.stack(columns, 1)
+        return actions, self.log_prob(logits, actions)
+
     def mode(self, logits: np.ndarray) -> np.ndarray:
         parts = [logits[:, e - s : e].argmax(1) for e, s in zip(self._ends, self.sizes, strict=True)]
         return parts[0] if self.scalar else np.stack(parts, 1)
@@ -121,6 +138,15 @@ class DiagonalGaussian:
         noise = rng.standard_normal(mean.shape, dtype=np.float32)
         log_probs = (-0.5 * noise**2 - log_std - np.float32(LOG_SQRT_2PI)).sum(1)
         return mean + np.exp(log_std) * noise, log_probs
+
+    def draws(self, rng: np.random.Generator, steps: int, rows: int) -> np.ndarray:
+        """The numbers that `steps` calls of `sample` draw, [steps, rows, size]."""
+        return rng.standard_normal((steps, rows, self.size), dtype=np.float32)
+
+    def choose(self, parameters: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """`sample` of numbers that are drawn already: actions and their log-probabilities in torch."""
+        mean, log_std = parameters.split(self.size, -1)
+        return mean + log_std.exp() * noise, (-0.5 * noise.square() - log_std - LOG_SQRT_2PI).sum(-1)
 
     def shifted(self, parameters: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """mean + noise [B, A] and its log-probability, for noise that was drawn elsewhere."""

@@ -20,6 +20,8 @@ class PolicyModel(NormalizingModel):
     Gaussian policies have one log-std per action dimension, independent of the state.
     """
 
+    values_while_acting = False  # whether `act` computes values, too
+
     def __init__(self, spaces: Spaces, config: ModelConfig):
         super().__init__()
         self.mask_size = spaces.mask_size

@@ -26,7 +26,7 @@ from rl_training.models.precision import NARROWEST, bfloat16_pays
 WIDE_LAYER = 256
 WIDE_BATCH = 256
 MOST_THREADS = 4
-# Compilation takes 10 to 30 seconds on a slow core and saves 0.4 ms or more per gradient step of a small network.
+# A first compilation takes up to 20 seconds on a slow core, and saves 0.4 ms or more per step of a small network.
 PAYS_FROM_STEPS = 40_000
 
 

@@ -20,14 +20,21 @@ from rl_training.algorithms.common.exploration import allowed_rows, random_actio
 from rl_training.algorithms.common.learner import Action, Learner
 from rl_training.algorithms.common.streams import Streams, derived_seed
 from rl_training.data.rollout import Rollout
+from rl_training.envs.action_mask import unused_masks
+from rl_training.envs.batched_classic import BatchedVector
 from rl_training.envs.factory import autoreset_mode
 from rl_training.envs.failures import RESTARTED, EnvFailed, EnvFailure, reason_of, trace_of
-from rl_training.envs.spaces import MASK_KEY, Spaces
+from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError, NumericalError, RLTrainingError, raise_interrupts
 from rl_training.runtime.boundaries import boundaries_for
+from rl_training.runtime.compiled_rollout import CompiledRollouts, why_not_compiled
 from rl_training.runtime.info_numbers import InfoNumbers
 from rl_training.runtime.rollout_writer import RolloutWriter
 from rl_training.runtime.steps import Episode, EpisodeStatistics, Step
+from rl_training.text import describe_error
+
+STEP_BY_STEP = "step by step"
+COMPILING_ROLLOUTS = "compiling the rollouts (up to 20 seconds the first time)"
 
 
 class RolloutDropped(Exception):
@@ -70,6 +77,8 @@ class Collector:
         self.info_numbers = InfoNumbers(log_info)
         self.seconds_env = self.seconds_acting = 0.0
         self._writer = RolloutWriter()
+        self._compiled: CompiledRollouts | None = None
+        self.rollouts = STEP_BY_STEP  # how they are made, in words
         self.reset(0)
 
     def reset(self, at_env_step: int, attempt: int = 0) -> None:
@@ -91,11 +100,8 @@ class Collector:
         self._check_finite("an observation", self.spaces.numbers_of(self.obs))
         if self._masks_actions:
             self._check_masks(self.obs)
-        elif MASK_KEY in infos and not self._box_actions:
-            self.info_numbers.tell(
-                f"info[{MASK_KEY!r}]: the env says which actions are allowed, but the run does not use it; set "
-                "env_kwargs.action_masks=info to use it, or =off to hide this line"
-            )
+        elif not self._box_actions and (problem := unused_masks(self.envs, infos)):
+            self.info_numbers.tell(problem)
         self.episode_starts = np.ones(self.num_envs, bool)
         self._statistics = EpisodeStatistics(self._boundaries.every_env)
         self._held_steps, self._held_actions = 0, np.zeros(0)
@@ -156,8 +162,25 @@ class Collector:
             obs, actions, rewards, next_obs, terminated, truncated, valid, starts, extras, memory, episodes, broken
         )
 
+    def compile_rollouts(self, num_steps: int) -> None:
+        """Make rollouts of `num_steps` steps with one compiled function, if gradient steps are compiled and it can be.
+
+        `rollouts` then says so, or why not. Rollouts of other lengths are made step by step.
+        """
+        if not self.learner.compiles:
+            return
+        reason = why_not_compiled(self.envs, self.learner)
+        if reason is not None:
+            self.rollouts = f"{STEP_BY_STEP}: {reason}"
+            return
+        assert isinstance(self.envs, BatchedVector)
+        self._compiled = CompiledRollouts(self.envs, self.spaces, self.learner, num_steps)
+        self.rollouts = "one compiled function"
+
     def collect(self, num_steps: int) -> tuple[Rollout, list[Episode]]:
         """A rollout of `num_steps` steps of every env, and the episodes that ended in it."""
+        if self._compiled is not None and num_steps == self._compiled.num_steps and self._function_is_made():
+            return self._collect_at_once()
         episodes: list[Episode] = []
         self._writer.start(num_steps, self.memory)
         for _ in range(num_steps):
@@ -167,6 +190,75 @@ class Collector:
             self._writer.add(step)
             episodes += step.episodes
         return self._writer.finish(self.obs), episodes
+
+    def _function_is_made(self) -> bool:
+        """Compile rollouts before the first one. Where the compiler cannot, they stay what they were."""
+        assert self._compiled is not None
+        if self._compiled.is_compiled:
+            return True
+        self.learner.note(COMPILING_ROLLOUTS)
+        try:
+            self._compiled.compile()
+        except (RLTrainingError, MemoryError):
+            raise
+        except Exception as error:  # another version of torch may not have these loops
+            self._compiled = None
+            self.rollouts = f"{STEP_BY_STEP}: they cannot be compiled ({describe_error(error)})"
+            self.learner.note(f"rollouts are made {self.rollouts}")
+        return self._compiled is not None
+
+    def _collect_at_once(self) -> tuple[Rollout, list[Episode]]:
+        """`collect` by one call of a compiled function. Acting and envs cannot be told apart: both count as acting."""
+        if self.overdue():
+            raise RolloutDropped
+        assert self._compiled is not None
+        started = time.perf_counter()
+        made, extras, returns = self._compiled.collect(self._statistics.returns)
+        self.seconds_acting += time.perf_counter() - started
+        terminated, truncated, next_obs = made["terminated"], made["truncated"], made["next_obs"]
+        squares = [np.vdot(numbers, numbers) for numbers in (made["rewards"], made["obs"], next_obs)]
+        if self._box_actions:
+            squares.append(np.vdot(made["actions"], made["actions"]))
+        if not math.isfinite(sum(squares)):
+            self._check_each_step(made)
+        assert isinstance(self.envs, BatchedVector)
+        steps = len(terminated)
+        self._vector_steps += steps
+        self.obs, starts = self.envs.observe(), self.episode_starts
+        done = terminated | truncated
+        self.episode_starts = done[-1]
+        self._statistics.follow(returns, self.envs.elapsed)
+        ends = zip(made["returns"][done].tolist(), made["lengths"][done].tolist(), strict=True)
+        episodes = [Episode(total, length, self.info_numbers.read({})) for total, length in ends]
+        final_steps, final_envs = np.nonzero(truncated)
+        rollout = Rollout(
+            obs=made["obs"],
+            actions=made["actions"],
+            rewards=made["rewards"],
+            terminated=terminated,
+            truncated=truncated,
+            valid=np.ones(done.shape, bool),
+            episode_starts=np.concatenate([starts[None], done[:-1]]),
+            last_obs=self.obs,
+            final_steps=final_steps,
+            final_envs=final_envs,
+            final_obs=next_obs[final_steps, final_envs],
+            extras=extras,
+        )
+        return rollout, episodes
+
+    def _check_each_step(self, made: dict[str, np.ndarray]) -> None:
+        """Find the first step whose numbers are not finite, and raise what the plain path raises there."""
+        assert isinstance(self.envs, BatchedVector)
+        columns = [made[name] for name in ("obs", "actions", "rewards", "next_obs")]
+        following = [*made["obs"][1:], self.envs.observe()]
+        for obs, actions, rewards, next_obs, new_obs in zip(*columns, following, strict=True):
+            self.obs = obs
+            if self._box_actions:
+                self._check_finite("an action", actions)
+            self._vector_steps, self.obs = self._vector_steps + 1, new_obs
+            self._check_outcome(obs, actions, rewards)
+            self._check_finite("a final observation", next_obs)
 
     @property
     def env_step(self) -> int:

@@ -128,6 +128,11 @@ class Loop(ABC):
             line |= self.collector.figures()
         return line
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """How the loop does its work, for run.json."""
+        return {}
+
     def shape_rewards(self, rewards: np.ndarray) -> np.ndarray:
         shaped = self.learner.shape_rewards(rewards)
         limit = self.learner.reward_clip
@@ -175,6 +180,14 @@ class OnPolicyLoop(Loop):
         kept = getattr(config.algo_kwargs, "policy_phases", 1)  # rollouts in memory at once
         rows = min(self.num_steps * envs.num_envs * kept, config.total_timesteps)
         check_rollout_fits(rows * spaces.row_bytes, rows)
+        if isinstance(self.collector, Collector):
+            self.collector.compile_rollouts(self.num_steps)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """With `compile`: whether rollouts are a compiled function too, or why not."""
+        collector = self.collector
+        return {"rollouts": collector.rollouts} if self.learner.compiles and isinstance(collector, Collector) else {}
 
     def _next_num_steps(self, env_steps: int, num_envs: int | None = None) -> int:
         """Steps per env of the rollout after `env_steps` env steps, of `num_envs` or all envs; 0 if none are left."""

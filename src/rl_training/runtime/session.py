@@ -124,7 +124,8 @@ class Session:
         sessions = with_session(info.get("sessions"), describe_session(self.loop.env_steps))
         total = self.config.total_timesteps
         no_reason = {"stop_reason": None} if "stop_reason" in info else {}  # of the stop that it goes past now
-        self.run.update(status="running", total_timesteps=total, sessions=sessions, **no_reason, **self.proofs)
+        facts = {**self.loop.facts, **no_reason, **self.proofs}
+        self.run.update(status="running", total_timesteps=total, sessions=sessions, **facts)
         if checkpoint is None:
             # The first save proves that path and disk are good before any time is spent.
             self._save(exact=True, must=True)

@@ -49,12 +49,12 @@ class EpisodeStatistics:
 
     def __init__(self, every_env: np.ndarray):
         self._every_env = every_env
-        self._returns = np.zeros(len(every_env))
+        self.returns = np.zeros(len(every_env))  # float64, so far
         self._lengths = np.zeros(len(every_env), np.int64)
 
     def add(self, rewards: np.ndarray, valid: np.ndarray) -> None:
         """Count one step of every env whose row is valid."""
-        self._returns += rewards if valid is self._every_env else rewards * valid
+        self.returns += rewards if valid is self._every_env else rewards * valid
         self._lengths += valid
 
     def finish(
@@ -62,9 +62,13 @@ class EpisodeStatistics:
     ) -> list[Episode]:
         """The episodes that end in this step, with the numbers of each. Every env in `done` starts again at zero."""
         ended = np.flatnonzero(done & valid).tolist()
-        episodes = [Episode(float(self._returns[env]), int(self._lengths[env]), info_of(env)) for env in ended]
+        episodes = [Episode(float(self.returns[env]), int(self._lengths[env]), info_of(env)) for env in ended]
         self.clear(done)
         return episodes
+
+    def follow(self, returns: np.ndarray, lengths: np.ndarray) -> None:
+        """Take returns and lengths that were counted elsewhere."""
+        self.returns, self._lengths = returns, lengths.copy()
 
     @property
     def longest(self) -> int:
@@ -73,5 +77,5 @@ class EpisodeStatistics:
 
     def clear(self, envs: np.ndarray) -> None:
         """Forget the running episodes of the envs in the mask `envs`."""
-        self._returns[envs] = 0.0
+        self.returns[envs] = 0.0
         self._lengths[envs] = 0

@@ -20,6 +20,7 @@ from rl_training.algorithms.common.optimizer import Optimizer, vectors_of
 from rl_training.algorithms.common.rewards import ReturnNormalizer
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
+from rl_training.algorithms.common.traced_acting import TracedActing, policy_sampling, takes_vectors
 from rl_training.config.base import AlgorithmConfig, RolloutConfig, Schedule
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.gradient_push import Moments
@@ -28,6 +29,7 @@ from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
 from rl_training.models.encoders import check_same_encoder
 from rl_training.models.parameter_limit import networks_within_memory
+from rl_training.models.policy import PolicyModel
 from rl_training.models.precision import use_low_precision
 
 Config = TypeVar("Config", bound=AlgorithmConfig, default=Any)
@@ -117,6 +119,7 @@ class Learner(ABC, Generic[Config]):
         normalizes = isinstance(self.config, RolloutConfig) and self.config.normalize_rewards
         self.return_normalizer = ReturnNormalizer(self.config.gamma, self.num_envs) if normalizes else None
         self._scheduled_optimizers: list[tuple[Optimizer, Schedule]] = []
+        self._acting_tensors: list[Tensor] | None = None
 
     # What an algorithm does.
 
@@ -133,6 +136,18 @@ class Learner(ABC, Generic[Config]):
         This one asks the policy of an on-policy model: actions with their log-probabilities.
         """
         return Action(*self.model.act(obs, self.streams["exploration"] if explore else None))
+
+    def traced_acting(self) -> TracedActing | None:
+        """How `act` explores in a compiled rollout, or None if that has no such form.
+
+        This one samples from a policy of vectors.
+        """
+        model = self.model
+        samples = self._only_samples() and isinstance(model, PolicyModel) and not model.values_while_acting
+        return policy_sampling(model) if samples and takes_vectors(model) else None
+
+    def _only_samples(self) -> bool:
+        return type(self).act is Learner.act
 
     def replay_columns(self, spaces: Spaces) -> Mapping[str, Column]:
         """What a replay of rollouts keeps of each step beside the transition: extras of `act`, by name."""
@@ -190,12 +205,18 @@ class Learner(ABC, Generic[Config]):
 
     def acting_state(self) -> list[np.ndarray]:
         """The values of `acting_tensors` as they are now. On the CPU they are views, which follow the learner."""
-        return [tensor.detach().cpu().numpy() for tensor in self.acting_tensors()]
+        return [tensor.cpu().numpy() for tensor in self._acting()]
 
     def adopt(self, state: Sequence[np.ndarray]) -> None:
         """Act from here on like the learner that `acting_state` came from. Tensors are filled, never replaced."""
-        for tensor, array in zip(self.acting_tensors(), state, strict=True):
+        for tensor, array in zip(self._acting(), state, strict=True):
             tensor.copy_(torch.from_numpy(array))
+
+    def _acting(self) -> list[Tensor]:
+        """`acting_tensors`, collected once: to walk through the modules takes longer than to copy small networks."""
+        if self._acting_tensors is None:
+            self._acting_tensors = [tensor.detach() for tensor in self.acting_tensors()]
+        return self._acting_tensors
 
     # What an algorithm is built from.
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from rl_training.algorithms.common.compile.compiled_step import Scalar
-from rl_training.algorithms.common.metrics import Metrics
+from rl_training.algorithms.common.compile.compiled_loop import CompiledEpochs
+from rl_training.algorithms.common.compile.compiled_step import CompiledStep, Scalar
+from rl_training.algorithms.common.learner import Learner
+from rl_training.algorithms.common.metrics import Metrics, mean_metrics
 from rl_training.algorithms.common.returns import explained_variance, gae
 from rl_training.data.rollout import Rollout
 from rl_training.models.distributions import Categorical
@@ -76,9 +78,19 @@ def policy_batch(rollout: Rollout, model: PolicyModel, *, gamma: float, gae_lamb
         gae_lambda=gae_lambda,
         obs=torch.from_numpy(obs).to(device),
     )
+    return valid_rows(batch, rollout)
+
+
+def valid_rows(batch: Batch, rollout: Rollout) -> Batch:
+    """A batch of all rows of a rollout without those that are no transitions."""
     if rollout.valid.all():
         return batch
-    return batch.select(torch.from_numpy(np.flatnonzero(rollout.valid)).to(device))
+    return batch.select(torch.from_numpy(np.flatnonzero(rollout.valid)).to(batch.obs.device))
+
+
+def flat(array: np.ndarray, device: torch.device) -> Tensor:
+    """A column of a rollout [T, N, ...] as a column of a batch [T * N, ...], on `device`."""
+    return torch.from_numpy(array.reshape(-1, *array.shape[2:])).to(device)
 
 
 def flat_batch(
@@ -94,17 +106,13 @@ def flat_batch(
     """Every row of a rollout, valid or not, from V(obs) [T, N], V(last_obs) [N] and V(final_obs) [K]."""
     next_values = rollout.next_values(values, last_values, final_values)
     advantages = gae(rollout.rewards, values, next_values, rollout.discounts(gamma), rollout.ends, gae_lambda)
-
-    def flat(array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array.reshape(-1, *array.shape[2:])).to(obs.device)
-
     return PolicyBatch(
         obs=obs,
-        actions=flat(rollout.actions),
-        log_probs=flat(rollout.extras["log_probs"]),
-        values=flat(values),
-        advantages=flat(advantages),
-        returns=flat(advantages + values),
+        actions=flat(rollout.actions, obs.device),
+        log_probs=flat(rollout.extras["log_probs"], obs.device),
+        values=flat(values, obs.device),
+        advantages=flat(advantages, obs.device),
+        returns=flat(advantages + values, obs.device),
     )
 
 
@@ -137,8 +145,50 @@ def minibatches(batch: Batch, size: int, rng: np.random.Generator, epochs: int =
     and its advantages could not be normalized. Shuffling once and slicing costs one gather per epoch.
     """
     for _ in range(epochs):
-        order = torch.from_numpy(rng.permutation(len(batch)))
+        order = torch.from_numpy(rng.permutation(len(batch))).to(batch.obs.device)
         yield from batch.select(order).split(max(1, round(len(batch) / size)))
+
+
+class GradientSteps:
+    """All gradient steps of an algorithm on a rollout: `step(minibatch, ...)` for each minibatch of its epochs.
+
+    Where the learner compiles, the steps on a rollout of the usual size are one function. A batch of another size goes
+    through them one by one: through the compiled step if the rollout was whole and some of its rows are not valid, as
+    with next-step autoreset, and uncompiled after a rollout that the end of the budget made shorter. So the arithmetic
+    depends only on the sizes of rollout and batch.
+    """
+
+    def __init__(self, learner: Learner[Any], step: Callable[..., Metrics | None]):
+        config = learner.config
+        self._size, self._epochs = config.minibatch_size, config.update_epochs
+        self._rows = config.num_steps * learner.num_envs
+        self._step, self._compiled_step = step, learner.compiled(step, rows=self._size)
+        self._loop: CompiledEpochs | None = None
+        if self._compiled_step is not step and self._rows % self._size == 0:
+            self._loop = CompiledEpochs(step, self._rows, lambda text: learner.note(text))
+
+    @property
+    def functions(self) -> list[CompiledStep | CompiledEpochs]:
+        """Its compiled forms, of which a run may use one or both; without `compile`, none."""
+        return [part for part in (self._compiled_step, self._loop) if isinstance(part, (CompiledStep, CompiledEpochs))]
+
+    def __call__(self, batch: RolloutBatch, rollout_rows: int, rng: np.random.Generator, *rest: Tensor) -> Metrics:
+        """The mean of each metric over the steps. A step that returns None ends them."""
+        if self._loop is not None and len(batch) == self._rows:
+            position = rng.bit_generator.state
+            orders = np.concatenate([rng.permutation(len(batch)) for _ in range(self._epochs)])
+            rows = torch.from_numpy(orders.reshape(-1, self._size))
+            if self._loop.can_take(batch, rows, *rest):
+                return self._loop(batch, rows, *rest)
+            self._loop, rng.bit_generator.state = None, position
+        step = self._step if self._loop is not None and rollout_rows < self._rows else self._compiled_step
+        history: list[Metrics] = []
+        for minibatch in minibatches(batch, self._size, rng, self._epochs):
+            metrics = step(minibatch, *rest)
+            if metrics is None:
+                break
+            history.append(metrics)
+        return mean_metrics(history)
 
 
 def normalize(advantages: Tensor) -> Tensor:

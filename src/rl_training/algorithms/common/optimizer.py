@@ -85,8 +85,13 @@ def chosen_optimizer(config: OptimizerChoice) -> dict[str, Any]:
     return {"kind": config.optimizer, "epsilon": config.optimizer_epsilon, "decay": config.rmsprop_decay}
 
 
+def trained(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    """The parameters that learn: those that are not frozen, as parts of an encoder of the user's own may be."""
+    return [parameter for parameter in parameters if parameter.requires_grad]
+
+
 class Optimizer:
-    """Adam, RAdam or RMSprop over the given parameters, with global-norm clipping.
+    """Adam, RAdam or RMSprop over the given parameters, with global-norm clipping. Frozen parameters are left out.
 
     Adam is arXiv:1412.6980, algorithm 1; with `weight_decay` it is AdamW (arXiv:1711.05101, algorithm 2): weights
     shrink by learning rate times decay, apart from the gradient. RAdam is arXiv:1908.03265, algorithm 2, with PyTorch's
@@ -106,7 +111,7 @@ class Optimizer:
         weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
     ):
-        self.parameters: Sequence[nn.Parameter] = list(parameters)
+        self.parameters: Sequence[nn.Parameter] = trained(parameters)
         self.vector = flatten_parameters(self.parameters)
         self.kind, self.epsilon, self.decay, self.max_grad_norm = kind, epsilon, decay, max_grad_norm
         self.betas, self.weight_decay = betas, weight_decay

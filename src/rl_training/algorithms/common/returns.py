@@ -43,8 +43,9 @@ def lambda_returns(
     """
     returns: np.ndarray = rewards + discounts * next_values
     trace = discounts * trace_lambda * ~ends
-    for t in range(len(returns) - 2, -1, -1):
-        returns[t] += trace[t] * (returns[t + 1] - next_values[t])
+    rows = list(zip(returns, returns[1:], next_values, trace, strict=False))  # the last row is complete
+    for row, later, value, weight in reversed(rows):
+        row += weight * (later - value)
     return returns
 
 

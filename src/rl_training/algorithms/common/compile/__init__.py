@@ -20,5 +20,6 @@ As one C++ function it takes about a third of the time. Three stages lead there:
     C++                             loss, backward pass, clipping and optimizer in one function
 
 `trace.py` makes the graph, with an example that you can run. `products.py` replaces its wide matrix products if the
-learner asks for it. `compiled_step.py` compiles it, and decides which calls use the compiled function.
+learner asks for it, and turns its thin ones. `compiled_step.py` compiles it, and decides which calls use the compiled
+function. `compiled_loop.py` puts a loop around the graph: all steps of an update, or of a rollout, are then one call.
 """

@@ -13,23 +13,15 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from rl_training.algorithms.common.compile.products import has_fast_products, use_fast_products
+from rl_training.algorithms.common.compile.compiler import compile_graph
+from rl_training.algorithms.common.compile.layer_norms import store_deviations
+from rl_training.algorithms.common.compile.products import has_fast_products, turn_thin_products, use_fast_products
 from rl_training.algorithms.common.compile.trace import Trace, rebuild, tensor_fields, tensors_in, trace
 from rl_training.errors import ConfigError, RLTrainingError
 from rl_training.text import describe_error
 
-# Beside matrix products, a small network spends its time on two things. One is calls from Python for every buffer and
-# kernel: a graph that is all C++ saves a fifth of a step, gives the same bits, and compiles sooner because it is one
-# file. The other is tanh: computed with exp it takes a third of the time, and is accurate to 1e-7.
-OPTIONS = {
-    "compile_threads": 1,  # in this process: a pool of compiler workers would stay alive for the rest of the run
-    "cpp_wrapper": True,
-    "size_asserts": False,  # other batch sizes use the uncompiled step, and the tensors of the state never change size
-    "cpp.use_decompose_tanh": True,
-}
-
 # The run stands still meanwhile, so it says why. A step with switches has a graph for each of them.
-COMPILING = "compiling the gradient step (10 to 30 seconds the first time)"
+COMPILING = "compiling the gradient step (up to 20 seconds the first time)"
 COMPILING_ANOTHER = "compiling another variant of the gradient step"
 
 # A number in an uncompiled step, a tensor without dimensions in a compiled one: the graph would keep the value that a
@@ -110,19 +102,15 @@ def _check_switches(rest: tuple[Any, ...]) -> None:
 
 
 def _compile(traced: Trace, arguments: tuple[Any, ...]) -> Callable[..., Any]:
-    # Imported late: an agent that is loaded only to act does not wait for the compiler.
-    import torch._inductor
-
     state, result = traced.state, traced.result
-    with torch.no_grad(), torch._inductor.config.patch(OPTIONS):
-        compiled = torch._inductor.compile(traced.graph, [*state, *tensors_in(arguments)])
-
+    turn_thin_products(traced.graph)
+    store_deviations(traced.graph)
+    compiled = compile_graph(traced.graph, [*state, *tensors_in(arguments)])
     columns = _tensors_getter(arguments[0])
 
     def call(batch: Any, *rest: Any) -> Any:
         inputs = [value for value in rest if isinstance(value, Tensor)]
-        with torch.no_grad():
-            return rebuild(result, compiled(*state, *columns(batch), *inputs))
+        return rebuild(result, compiled([*state, *columns(batch), *inputs]))
 
     return call
 
