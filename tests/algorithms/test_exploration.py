@@ -9,11 +9,13 @@ import torch
 
 from replay_helpers import BOX, DISCRETE, OBSERVATIONS, kolmogorov_distance, kolmogorov_limit, make_batch, make_learner
 from rl_training.algorithms.common.exploration import (
+    FEW,
     GaussianNoise,
     OrnsteinUhlenbeckNoise,
     epsilon_greedy,
     make_action_noise,
     random_actions,
+    uniform_or_greedy,
 )
 from rl_training.envs.spaces import Spaces
 from rl_training.experiment.registry import get_spec
@@ -95,6 +97,23 @@ def test_nobody_asks_the_network_when_every_action_is_random() -> None:
 
     for rows in (1, 3):
         assert epsilon_greedy(never, np.zeros(rows), 4, 1.0, rng()).shape == (rows,)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, FEW + 2])
+@pytest.mark.parametrize("epsilon", [0.0, 0.02, 0.5, 1.0])
+@pytest.mark.parametrize("num_actions", [2, 3])
+def test_decisions_made_beforehand_are_those_of_every_step(num_actions: int, epsilon: float, rows: int) -> None:
+    """Also where half a number is left over from before, and the stream ends at the same place."""
+    zeros = np.zeros(rows, np.int64)
+    for drawn_before in (0, 1):
+        one, other = rng(5), rng(5)
+        for each in (one, other):
+            each.integers(2, size=drawn_before)
+        decided = uniform_or_greedy(num_actions, epsilon, one, 40, rows)
+        stepped = [epsilon_greedy(lambda _: zeros - 1, zeros, num_actions, epsilon, other) for _ in range(40)]
+        np.testing.assert_array_equal(decided, stepped)
+        assert one.bit_generator.state["state"] == other.bit_generator.state["state"]
+        assert one.random() == other.random() and one.integers(2**31) == other.integers(2**31)
 
 
 def test_gaussian_noise_has_its_deviation_per_dimension_and_row() -> None:

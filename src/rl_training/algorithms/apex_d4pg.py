@@ -17,48 +17,21 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.common import projections
-from rl_training.algorithms.common.actor_ladder import ladder_of
-from rl_training.algorithms.common.apex import ApexActor
-from rl_training.algorithms.common.learner import Learner
+from rl_training.algorithms.common.apex import NoisyApexActor
 from rl_training.algorithms.common.metrics import Metrics
-from rl_training.algorithms.common.replay_learner import NoisyActorCritic
-from rl_training.algorithms.common.streams import Streams
-from rl_training.algorithms.d4pg import d4pg_actor_loss, d4pg_loss, d4pg_target
+from rl_training.algorithms.d4pg import d4pg_loss, d4pg_model, d4pg_step, d4pg_target
 from rl_training.config.algorithms.apex_d4pg import ApexD4PGConfig
-from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
-from rl_training.envs.spaces import Spaces
 from rl_training.models.mlp_d4pg import MLPD4PGModel
 
 apex_d4pg_loss = d4pg_loss
 
 
-class ApexD4PG(NoisyActorCritic[ApexD4PGConfig, MLPD4PGModel], ApexActor):
+class ApexD4PG(NoisyApexActor[ApexD4PGConfig, MLPD4PGModel]):
     """Each actor has its own noise; the learner is that of D4PG."""
 
-    def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
-        super().__init__(spaces, config, streams)
-        self._ladder = ladder_of(config)
-
-    def take_place(self, index: int) -> None:
-        if self._ladder is not None:
-            self.noise.sigma = self.config.exploration_noise * self._ladder[index] / self._ladder[0]
-
-    def acting_tensors(self) -> list[Tensor]:
-        """All networks: priorities need the critic too."""
-        return Learner.acting_tensors(self)
-
     def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
-        support = self.model.support
-        with torch.no_grad():
-            target, clipped = d4pg_target(batch, self.target.module, support)
-        logits = self.model.distribution_logits(batch.obs, batch.actions)
-        loss, metrics = apex_d4pg_loss(logits, target, support, batch.weights)
-        metrics["support_clipped"] = clipped
-        metrics["critic_grad_norm"] = self.critic_optimizer.step(loss)
-        metrics |= self.actor_step(d4pg_actor_loss(self.model, batch.obs))
-        self.target.follow(self.config.tau)
-        return metrics, projections.kl_divergence(target, logits)
+        return d4pg_step(self, batch)
 
     @torch.no_grad()
     def priorities(self, batch: Transitions) -> Tensor:
@@ -67,5 +40,4 @@ class ApexD4PG(NoisyActorCritic[ApexD4PGConfig, MLPD4PGModel], ApexActor):
         return projections.kl_divergence(target, self.model.distribution_logits(batch.obs, batch.actions))
 
     def make_model(self) -> MLPD4PGModel:
-        support = projections.make_support(self.config.support_low, self.config.support_high, self.config.num_atoms)
-        return MLPD4PGModel(self.spaces, self.model_config, support=support)
+        return d4pg_model(self)

@@ -22,12 +22,11 @@ from torch import Tensor
 
 from rl_training.algorithms.common.actor_ladder import EpsilonLadder
 from rl_training.algorithms.common.apex import ApexActor
-from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.replay_learner import QLearner
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
-from rl_training.algorithms.dqn import dqn_loss, dqn_target
+from rl_training.algorithms.dqn import bootstrap_target, dqn_loss, dqn_step, dqn_target, taken
 from rl_training.config.algorithms.apex_dqn import ApexDQNConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
@@ -53,26 +52,13 @@ class ApexDQN(QLearner[ApexDQNConfig], ApexActor):
     def exploration_rate(self) -> float:
         return super().exploration_rate() if self._ladder.epsilon is None else self._ladder.epsilon
 
-    def update(self, batch: Transitions) -> UpdateResult:
-        result = super().update(batch)
-        if self.config.tau is not None:
-            self.target.follow(self.config.tau)
-        return result
-
     def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
-            online = self.model.q_values(batch.next_obs) if self.config.double else None
-            target = dqn_target(batch, self.target.module.q_values(batch.next_obs), online)
-        q = self._taken(batch)
-        loss, metrics = apex_dqn_loss(q, target, batch.weights)
-        metrics["grad_norm"] = self.optimizer.step(loss)
-        return metrics, (q.detach() - target).abs()
+            target = bootstrap_target(self, batch)
+        return dqn_step(self, batch, target)
 
     @torch.no_grad()
     def priorities(self, batch: Transitions) -> Tensor:
         """|r + d max_a Q(s', a) - Q(s, a)|: with its own network as target, double Q-learning changes nothing."""
-        return (self._taken(batch) - dqn_target(batch, self.model.q_values(batch.next_obs))).abs()
-
-    def _taken(self, batch: Transitions) -> Tensor:
-        """Q of the actions taken.   [B]"""
-        return self.model.q_values(batch.obs).gather(1, batch.actions[:, None]).squeeze(1)
+        q = taken(self.model.q_values(batch.obs), batch.actions)
+        return (q - dqn_target(batch, self.model.q_values(batch.next_obs))).abs()

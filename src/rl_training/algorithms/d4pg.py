@@ -12,6 +12,8 @@ returns have no correction for rewards that an older policy earned.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -53,21 +55,32 @@ def d4pg_actor_loss(model: MLPD4PGModel, obs: Tensor) -> Tensor:
     return -model.q_values(obs, model.actor(obs)).mean()
 
 
+def d4pg_step(learner: NoisyActorCritic[Any, MLPD4PGModel], batch: Transitions) -> tuple[Metrics, Tensor]:
+    """One gradient step of critic and actor, which the targets follow: metrics, and the divergence of each row."""
+    support = learner.model.support
+    with torch.no_grad():
+        target, clipped = d4pg_target(batch, learner.target.module, support)
+    logits = learner.model.distribution_logits(batch.obs, batch.actions)
+    loss, metrics = d4pg_loss(logits, target, support, batch.weights)
+    metrics["support_clipped"] = clipped
+    metrics["critic_grad_norm"] = learner.critic_optimizer.step(loss)
+    metrics |= learner.actor_step(d4pg_actor_loss(learner.model, batch.obs))
+    learner.target.follow(learner.config.tau)
+    return metrics, projections.kl_divergence(target, logits)
+
+
+def d4pg_model(learner: NoisyActorCritic[Any, MLPD4PGModel]) -> MLPD4PGModel:
+    """The networks, with the support of the settings."""
+    settings = learner.config
+    support = projections.make_support(settings.support_low, settings.support_high, settings.num_atoms)
+    return MLPD4PGModel(learner.spaces, learner.model_config, support=support)
+
+
 class D4PG(NoisyActorCritic[D4PGConfig, MLPD4PGModel]):
     """A tanh actor that climbs the mean of its critic's distribution; soft targets follow both."""
 
     def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
-        support = self.model.support
-        with torch.no_grad():
-            target, clipped = d4pg_target(batch, self.target.module, support)
-        logits = self.model.distribution_logits(batch.obs, batch.actions)
-        loss, metrics = d4pg_loss(logits, target, support, batch.weights)
-        metrics["support_clipped"] = clipped
-        metrics["critic_grad_norm"] = self.critic_optimizer.step(loss)
-        metrics |= self.actor_step(d4pg_actor_loss(self.model, batch.obs))
-        self.target.follow(self.config.tau)
-        return metrics, projections.kl_divergence(target, logits)
+        return d4pg_step(self, batch)
 
     def make_model(self) -> MLPD4PGModel:
-        support = projections.make_support(self.config.support_low, self.config.support_high, self.config.num_atoms)
-        return MLPD4PGModel(self.spaces, self.model_config, support=support)
+        return d4pg_model(self)

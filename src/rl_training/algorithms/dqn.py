@@ -19,11 +19,12 @@ Munchausen targets, actions stay epsilon-greedy.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.munchausen import munchausen_reward, soft_expectation
 from rl_training.algorithms.common.replay_learner import QLearner
@@ -64,6 +65,27 @@ def dqn_loss(q: Tensor, target: Tensor, weights: Tensor | None = None) -> tuple[
     return loss, {"loss": loss.detach(), "q_mean": q.detach().mean(), "target_q_mean": target.mean()}
 
 
+def taken(q_values: Tensor, actions: Tensor) -> Tensor:
+    """Q of the actions taken, of the values of all [B, A].   [B]"""
+    return q_values.gather(1, actions[:, None]).squeeze(1)
+
+
+def bootstrap_target(learner: QLearner[Any], batch: Transitions) -> Tensor:
+    """The target of a learner with the settings of DQN, by its networks of now.   [B]"""
+    next_q = learner.target.module.q_values(batch.next_obs)
+    return dqn_target(batch, next_q, learner.model.q_values(batch.next_obs) if learner.config.double else None)
+
+
+def dqn_step(learner: QLearner[Any], batch: Transitions, target: Tensor) -> tuple[Metrics, Tensor]:
+    """One gradient step towards a target [B], which a soft target network follows: metrics, and the error of rows."""
+    q = taken(learner.model.q_values(batch.obs), batch.actions)
+    loss, metrics = dqn_loss(q, target, batch.weights)
+    metrics["grad_norm"] = learner.optimizer.step(loss)
+    if learner.config.tau is not None:
+        learner.target.follow(learner.config.tau)
+    return metrics, (q.detach() - target).abs()
+
+
 class DQN(QLearner[DQNConfig]):
     """Epsilon-greedy on an online network that is fitted to targets of a slower network."""
 
@@ -73,22 +95,11 @@ class DQN(QLearner[DQNConfig]):
         self.optimizer = self.add_optimizer(self.model, self.config.learning_rate)
         self.target = TargetNetwork(self.model, copied=True)
 
-    def update(self, batch: Transitions) -> UpdateResult:
-        """A gradient step; then the target network follows softly, or is replaced every `target_update_every` steps."""
-        result = super().update(batch)
-        if self.config.tau is not None:
-            self.target.follow(self.config.tau)
-        return result
-
     def _gradient_step(self, batch: Transitions) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
-            next_q = self.target.module.q_values(batch.next_obs)
             if self.config.munchausen:
-                target = munchausen_target(batch, self.target.module.q_values(batch.obs), next_q, self.config)
+                slow = self.target.module
+                target = munchausen_target(batch, slow.q_values(batch.obs), slow.q_values(batch.next_obs), self.config)
             else:
-                next_q_online = self.model.q_values(batch.next_obs) if self.config.double else None
-                target = dqn_target(batch, next_q, next_q_online)
-        q = self.model.q_values(batch.obs).gather(1, batch.actions[:, None]).squeeze(1)
-        loss, metrics = dqn_loss(q, target, batch.weights)
-        metrics["grad_norm"] = self.optimizer.step(loss)
-        return metrics, (q.detach() - target).abs()
+                target = bootstrap_target(self, batch)
+        return dqn_step(self, batch, target)

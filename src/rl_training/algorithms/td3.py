@@ -14,6 +14,8 @@ of prioritized replay are relative to the largest one in the batch, with `import
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -24,6 +26,8 @@ from rl_training.algorithms.common.replay_learner import NoisyActorCritic
 from rl_training.config.algorithms.td3 import TD3Config
 from rl_training.data.transitions import Transitions
 from rl_training.models.mlp_continuous import MLPDeterministicActorCritic
+
+TD3Learner = NoisyActorCritic[Any, MLPDeterministicActorCritic]  # TD3, or TD3 with Ape-X
 
 
 def td3_target(batch: Transitions, target_model: MLPDeterministicActorCritic, noise: Tensor) -> Tensor:
@@ -45,27 +49,40 @@ def td3_actor_loss(model: MLPDeterministicActorCritic, obs: Tensor) -> Tensor:
     return -model.q_value(obs, model.actor(obs)).mean()
 
 
+def td3_inputs(learner: TD3Learner, batch: Transitions) -> tuple[Tensor, bool]:
+    """The noise of the target actions, and whether the actor learns in this update."""
+    settings = learner.config
+    noise = learner.streams["target_noise"].standard_normal(batch.actions.shape, dtype=np.float32)
+    noise = np.clip(noise * settings.target_noise, -settings.target_noise_clip, settings.target_noise_clip)
+    actor_too = (learner.updates + 1) % settings.policy_delay == 0
+    return torch.from_numpy(noise).to(learner.device), actor_too
+
+
+def td3_step(learner: TD3Learner, batch: Transitions, noise: Tensor, actor_too: bool) -> tuple[Metrics, Tensor]:
+    """One gradient step of the critics, with `actor_too` also of the actor and the targets: metrics, and row errors."""
+    with torch.no_grad():
+        target = td3_target(batch, learner.target.module, noise)
+    q_values = learner.model.q_values(batch.obs, batch.actions)
+    loss, metrics = td3_loss(q_values, target, batch.weights)
+    metrics["critic_grad_norm"] = learner.critic_optimizer.step(loss)
+    if actor_too:
+        metrics |= learner.actor_step(td3_actor_loss(learner.model, batch.obs))
+        learner.target.follow(learner.config.tau)
+    return metrics, td_errors(q_values, target)
+
+
+def td3_model(learner: TD3Learner) -> MLPDeterministicActorCritic:
+    return MLPDeterministicActorCritic(learner.spaces, learner.model_config, num_critics=2)
+
+
 class TD3(NoisyActorCritic[TD3Config, MLPDeterministicActorCritic]):
     """Critics learn in every update, the actor and all targets in every `policy_delay`-th."""
 
     def _gradient_step(self, batch: Transitions, noise: Tensor, actor_too: bool) -> tuple[Metrics, Tensor]:
-        with torch.no_grad():
-            target = td3_target(batch, self.target.module, noise)
-        q_values = self.model.q_values(batch.obs, batch.actions)
-        loss, metrics = td3_loss(q_values, target, batch.weights)
-        metrics["critic_grad_norm"] = self.critic_optimizer.step(loss)
-        if actor_too:
-            metrics |= self.actor_step(td3_actor_loss(self.model, batch.obs))
-            self.target.follow(self.config.tau)
-        return metrics, td_errors(q_values, target)
+        return td3_step(self, batch, noise, actor_too)
 
     def step_inputs(self, batch: Transitions) -> tuple[Tensor, bool]:
-        """The noise of the target actions, and whether the actor learns in this update."""
-        noise = self.streams["target_noise"].standard_normal(batch.actions.shape, dtype=np.float32)
-        limit = self.config.target_noise_clip
-        noise = np.clip(noise * self.config.target_noise, -limit, limit)
-        actor_too = (self.updates + 1) % self.config.policy_delay == 0
-        return torch.from_numpy(noise).to(self.device), actor_too
+        return td3_inputs(self, batch)
 
     def make_model(self) -> MLPDeterministicActorCritic:
-        return MLPDeterministicActorCritic(self.spaces, self.model_config, num_critics=2)
+        return td3_model(self)

@@ -115,6 +115,8 @@ _ROWS = (
     Algorithm("apex_d4pg", "Ape-X: distributed prioritized replay, with D4PG", "arXiv:1804.08617", "replay",
               CONTINUOUS, class_name="ApexD4PG", modes=NOT_PIPELINED),
     Algorithm("td3", "Twin delayed DDPG", "arXiv:1802.09477", "replay", CONTINUOUS),
+    Algorithm("apex_td3", "Ape-X: distributed prioritized replay, with TD3", "arXiv:1803.00933", "replay", CONTINUOUS,
+              class_name="ApexTD3", modes=NOT_PIPELINED),
     Algorithm("sac", "Soft actor-critic", "arXiv:1801.01290", "replay", CONTINUOUS),
     Algorithm("naf", "Normalized advantage functions", "arXiv:1603.00748", "replay", CONTINUOUS),
     Algorithm("mpo", "Maximum a posteriori policy optimization", "arXiv:1806.06920", "replay", CONTINUOUS),

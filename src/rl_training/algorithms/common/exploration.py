@@ -9,6 +9,8 @@ import numpy as np
 
 from rl_training.envs.spaces import Spaces
 
+FEW = 64  # rows; up to here a step of `epsilon_greedy` spends its time on calls, not on numbers
+
 
 def random_actions(spaces: Spaces, count: int, rng: np.random.Generator, masks: np.ndarray | None = None) -> np.ndarray:
     """Uniform actions on the policy's scale: categories, or [-1, 1] per dimension.
@@ -63,6 +65,50 @@ def epsilon_greedy(
         return greedy(obs)
     uniform = rng.integers(num_actions, size=len(obs))
     return uniform if num_exploring == len(obs) else np.where(explore, uniform, greedy(obs))
+
+
+def uniform_or_greedy(num_actions: int, epsilon: float, rng: np.random.Generator, steps: int, rows: int) -> np.ndarray:
+    """What `steps` calls of `epsilon_greedy` for `rows` rows decide before they ask for greedy actions [steps, rows].
+
+    These are uniform actions, and -1 in the place of greedy ones. It draws the numbers that the calls draw.
+    """
+    decided = _decided_at_once(num_actions, epsilon, rng, steps, rows) if rows <= FEW else None
+    if decided is not None:
+        return decided
+    later = np.full(rows, -1)
+    return np.stack([epsilon_greedy(lambda _: later, later, num_actions, epsilon, rng) for _ in range(steps)])
+
+
+def _decided_at_once(
+    num_actions: int, epsilon: float, rng: np.random.Generator, steps: int, rows: int
+) -> np.ndarray | None:
+    """`uniform_or_greedy` without calls in every step, which for a few rows take as long as the rest of a rollout.
+
+    A step takes one number of the generator per row, and half of one more if any row explores: an action takes 32 of
+    its 64 bits. So all numbers are drawn twice from the same position, as decisions and as actions, and each step finds
+    its own among them. None, with nothing drawn, where actions take another share: for odd rows, or when NumPy rejects
+    a number because the actions do not divide 2^32.
+    """
+    bits = rng.bit_generator
+    assert isinstance(bits, np.random.PCG64)
+    before, most = bits.state, steps * (rows + rows // 2)
+    explore = rng.random(most) < epsilon
+    after, bits.state = bits.state, before
+    actions = rng.integers(num_actions, size=2 * most)
+    is_aligned = not (rows % 2 or before["has_uint32"]) and bits.state["state"] == after["state"]
+    bits.state = before
+    if not is_aligned:
+        return None
+    # Whether a step would explore that starts at a number, for every number.
+    explores = np.convolve(explore, np.ones(rows, bool), "valid").tolist()
+    places, used = [], 0
+    for _ in range(steps):
+        places.append(used)
+        used += rows + rows // 2 if explores[used] else rows
+    bits.advance(used)
+    starts, columns = np.array(places)[:, None], np.arange(rows)
+    decided: np.ndarray = np.where(explore[starts + columns], actions[2 * (starts + rows) + columns], -1)
+    return decided
 
 
 class GaussianNoise:

@@ -3,7 +3,7 @@
 ReplayLearner           one gradient step on one batch            NAF
   QLearner              epsilon-greedy over discrete actions      DQN, Ape-X DQN, C51, QR-DQN, IQN, Rainbow
   ActorCriticLearner    an actor, critics, and their targets      MPO
-    NoisyActorCritic    ... whose actor is deterministic          DDPG, TD3, D4PG, Ape-X D4PG, TD7
+    NoisyActorCritic    ... whose actor is deterministic          DDPG, TD3, D4PG, TD7; with Ape-X: D4PG, TD3
     SoftActorCritic     ... whose actor has a bonus for entropy   SAC, TQC, CrossQ, REDQ: soft_actor_critic.py
 """
 
@@ -90,6 +90,7 @@ class QLearner(ReplayLearner[QConfig]):
     Without `tau`, its target network is replaced every `target_update_every` env steps.
     """
 
+    optimizer: Optimizer
     target: TargetNetwork[Any]
 
     def act(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from rl_training.config.algorithms.exploration_ladder import LadderConfig
-from rl_training.config.base import PositiveInteger, PositiveNumber
+from rl_training.config.base import PositiveInteger, PositiveNumber, UnitSchedule, constant
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 class ApexConfig(LadderConfig):
     """A mixin: list it first among the bases. Its fields follow those of the other bases."""
 
+    prioritized: bool = Field(True, description="Sample transitions in proportion to their error (prioritized replay).")
+    importance_exponent: UnitSchedule = Field(
+        constant(0.4), description="How far importance weights correct prioritized sampling; 1 corrects it fully."
+    )
     ticket_steps: PositiveInteger = Field(8, description="Steps of each environment that an actor makes per ticket.")
     samples_per_insert: PositiveNumber | Literal["auto"] | None = Field(
         "auto",

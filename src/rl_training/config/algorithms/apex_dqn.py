@@ -8,7 +8,7 @@ from pydantic import Field
 
 from rl_training.config.algorithms.apex import ApexConfig
 from rl_training.config.algorithms.q_learning import QLearningConfig
-from rl_training.config.base import BatchSize, MaxGradNorm, NStep, UnitSchedule, constant
+from rl_training.config.base import BatchSize, MaxGradNorm, NStep
 
 if TYPE_CHECKING:
     from rl_training.config.train_config import TrainConfig
@@ -22,10 +22,6 @@ class ApexDQNConfig(ApexConfig, QLearningConfig):
     n_step: NStep = 3
     double: bool = Field(True, description="Select the next action with the online network (double DQN).")
     dueling: bool = Field(True, description="Split the network into state value and advantages (dueling DQN).")
-    prioritized: bool = Field(True, description="Sample transitions in proportion to their error (prioritized replay).")
-    importance_exponent: UnitSchedule = Field(
-        constant(0.4), description="How far importance weights correct prioritized sampling; 1 corrects it fully."
-    )
 
     def check(self, train: TrainConfig) -> None:
         super().check(train)
