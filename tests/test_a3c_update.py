@@ -262,7 +262,7 @@ def test_async_applies_every_push_once_within_the_budget(total: int) -> None:
 def test_a_push_older_than_max_lag_is_counted_and_not_applied() -> None:
     with a3c_loop("async", actors=2) as loop:
         assert isinstance(loop, AsyncGradientLoop)
-        loop.max_lag = 0  # two actors in turn: each push is one update old, but for the first
+        loop.collector.max_lag = 0  # two actors in turn: each push is one update old, but for the first
         for _ in loop:
             line = loop.figures()
         assert line["env_steps_stale"] > 0 < line["env_steps_learned"]

@@ -35,11 +35,11 @@ MODES = ["lockstep", "pipelined", "async"]
 
 def config_of(algo: str = "impala", mode: str = "lockstep", total: int = 400, **changes: Any) -> TrainConfig:
     settings: dict[str, Any] = {"num_steps": 10}
-    if algo in ("dqn", "apex_dqn"):
+    if algo in ("dqn", "apex_dqn", "apex_td3"):
         settings = {"learning_starts": 20, "batch_size": 8, "buffer_size": 500, "n_step": 3}
     base = {
         "algo": algo,
-        "env_id": "CartPole-v1",
+        "env_id": "Pendulum-v1" if algo == "apex_td3" else "CartPole-v1",
         "num_envs": 4,
         "total_timesteps": total,
         "checkpoint_every": 0,
@@ -61,7 +61,14 @@ def processes_of(fleet: ProcessFleet) -> list[int]:
     return [worker.process for _, worker in fleet._workers()]
 
 
-LOCKSTEP = [(algo, "lockstep") for algo in ("dqn", "a3c", "apex_dqn")]
+LOCKSTEP = [(algo, "lockstep") for algo in ("dqn", "a3c", "apex_dqn", "apex_td3")]
+
+
+def assert_account(crew: ActorCollector, env_steps: int) -> None:
+    counts = crew.ledger.counts()
+    assert counts["env_steps_learned"] + counts["env_steps_stale"] == env_steps
+    parts = ("learned", "stale", "lost", "in_flight")
+    assert counts["env_steps_granted"] == sum(counts[f"env_steps_{name}"] for name in parts)
 
 
 @pytest.mark.parametrize(("algo", "mode"), [*(("impala", mode) for mode in MODES), *LOCKSTEP])
@@ -72,11 +79,7 @@ def test_a_killed_actor_is_replaced_and_its_steps_are_made_again(algo: str, mode
         for number, progress in enumerate(loop):
             if number == 2:
                 os.kill(processes_of(fleet)[1], signal.SIGKILL)
-            counts = crew.ledger.counts()
-            assert counts["env_steps_learned"] + counts["env_steps_stale"] == progress.env_steps
-            assert counts["env_steps_granted"] == sum(
-                counts[f"env_steps_{name}"] for name in ("learned", "stale", "lost", "in_flight")
-            )
+            assert_account(crew, progress.env_steps)
         assert progress.env_steps == 400
         assert crew.restarts == 1 and crew.ledger.lost > 0
         assert crew.notes == ["replaced actor 1: its process was killed by SIGKILL; its envs start new episodes"]
@@ -85,16 +88,15 @@ def test_a_killed_actor_is_replaced_and_its_steps_are_made_again(algo: str, mode
     wait_until_gone(seen)
 
 
-@pytest.mark.parametrize("algo", ["a3c", "apex_dqn"])
+@pytest.mark.parametrize("algo", ["a3c", "apex_dqn", "apex_td3"])
 def test_a_killed_actor_costs_an_asynchronous_run_no_step_of_its_budget(algo: str) -> None:
     with open_loop(config_of(algo, "async"), None, None, StopSignals()) as loop:
         crew, fleet = fleet_of(loop)
         for number, progress in enumerate(loop):
             if number == 2:
                 os.kill(processes_of(fleet)[1], signal.SIGKILL)
-            counts = crew.ledger.counts()
-            assert counts["env_steps_learned"] == progress.env_steps
-            assert counts["env_steps_granted"] - counts["env_steps_lost"] <= 400
+            assert_account(crew, progress.env_steps)
+            assert crew.ledger.granted - crew.ledger.lost <= 400
         assert crew.restarts == 1 and progress.env_steps > 395
         assert fleet.alive() == 2
 

@@ -17,6 +17,7 @@ from rl_training.runtime.fleet.actor_collector import ActorCollector
 from rl_training.runtime.fleet.delivery import merged_rollout
 from rl_training.runtime.fleet.shared_parcel import SharedParcel
 from rl_training.runtime.loop_setup import open_loop
+from rl_training.runtime.steps import Episode
 from rl_training.runtime.stop_signals import StopSignals
 from run_cases import CASES
 
@@ -114,12 +115,16 @@ def test_a_shared_parcel_brings_arrays_and_weights_across_and_grows() -> None:
     ours = SharedParcel([(array.shape, array.dtype) for array in weights])
     theirs = SharedParcel([(array.shape, array.dtype) for array in weights], ours.descriptor)
     ours.write_weights(weights)
-    assert [view.tolist() for view in theirs.weights()] == [[0, 1, 2], 2.5]
+    assert [view.tolist() for view in theirs.weights] == [[0, 1, 2], 2.5]
     for size in (5, 100_000, 7):
         content = {"obs": np.arange(size), "flag": np.bool_(True), "empty": np.zeros((0, 3)), "word": "x"}
+        content |= {"strided": np.arange(10)[::3], "objects": np.array(["a", None], object), "number": np.array(1.5)}
+        content["episode"] = Episode(2.0, 7, {"is_success": 1.0})
         received = ours.get(theirs.put(content))
         assert received["word"] == "x" and received["flag"] and received["empty"].shape == (0, 3)
+        assert received["strided"].tolist() == [0, 3, 6, 9] and received["objects"].tolist() == ["a", None]
+        assert received["number"] == 1.5 and received["episode"] == content["episode"]
         assert np.array_equal(received["obs"], content["obs"])
         received["obs"][0] = 9  # a copy, which may be written
-    assert ours.weights()[0].tolist() == [0, 1, 2]
+    assert ours.weights[0].tolist() == [0, 1, 2]
     ours.close()

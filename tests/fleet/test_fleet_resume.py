@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fleet_helpers import assert_same_but_for_the_fleet, run
 from rl_training.command_line.common.checkpoint_report import make_report
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.fleet.processes import ProcessFleet
 from rl_training.runtime.workflows import resume
 from rl_training.storage.checkpoints import load_checkpoint
-from run_cases import CASES, assert_same_run, metric_lines, stop_at
+from run_cases import CASES, Case, assert_same_run, metric_lines, stop_at
+from waiting import wait_until
 
 PIPELINED = CASES["appo, box, target policy"]
 LOCKSTEP = CASES["dqn, native next-step envs, priorities and three steps"]
@@ -74,3 +80,43 @@ def test_many_actors_in_one_process_resume_although_each_builds_a_model(tmp_path
     case = replace(PIPELINED, num_envs=8)
     half = run(case, tmp_path, stop_at(case.steps // 2), actors=8, backend="inline", mode="pipelined")
     assert resume(half.run_dir, show=False).env_steps == case.steps
+
+
+class KillOnce(Callback):
+    """Kills actor 1 after the second round: it then has no ticket, so what is lost does not depend on timing."""
+
+    def __init__(self) -> None:
+        self._rounds = 0
+
+    def on_round(self, context: Any) -> None:
+        self._rounds += 1
+        if self._rounds == 2:
+            fleet = context._loop.collector.fleet
+            assert isinstance(fleet, ProcessFleet)
+            worker = dict(fleet._workers())[1]
+            os.kill(worker.process, signal.SIGKILL)
+            wait_until(worker.is_lost)
+
+
+APEX = Case(
+    "apex_td3",
+    "Pendulum-v1",
+    num_envs=4,
+    steps=96,
+    settings={"ticket_steps": 2, "batch_size": 8, "learning_starts": 16, "buffer_size": 200},
+    options={"env_kwargs": {"max_episode_steps": 7}},
+)
+
+
+@pytest.mark.parametrize(
+    "case", [LOCKSTEP, CASES["a3c, box, rewards normalized"], APEX], ids=["dqn", "a3c", "apex_td3"]
+)
+def test_a_run_with_a_replaced_actor_continues_exactly_from_the_checkpoint_after_it(case: Case, tmp_path: Path) -> None:
+    """The envs of the replaced actor have other seeds from then on, in the run that is resumed too."""
+    processes = {"actors": 2, "backend": "process", "mode": "lockstep"}
+    whole = run(case, tmp_path / "whole", KillOnce(), **processes)
+    half = run(case, tmp_path / "half", [KillOnce(), stop_at(case.steps // 2)], **processes)
+    report = make_report(half.checkpoint)
+    assert report["exact"] and report["fleet"]["restarts"] == 1 and report["fleet"]["ledger"]["lost"] > 0
+    resumed = resume(half.run_dir, overrides={"runtime.backend": "inline"}, show=False)
+    assert_same_run(whole.run_dir, resumed.run_dir)

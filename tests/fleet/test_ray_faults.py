@@ -191,10 +191,10 @@ class Handle:
 
 def idle_fleet(address: str, folder: Path) -> Any:
     """A fleet that has joined no cluster, with two actors that do nothing."""
-    from rl_training.runtime.fleet.ray_actors import Post, RayFleet
+    from rl_training.runtime.fleet.ray_actors import RayFleet, RayPost
 
     fleet = RayFleet(config_of(address, folder), None)
-    fleet._posts = [Post(Handle(), node=name) for name in "ab"]
+    fleet._posts = [RayPost(handle=Handle(), node=name) for name in "ab"]
     return fleet
 
 
@@ -205,6 +205,7 @@ def test_an_actor_that_does_not_answer_gets_no_new_time_with_the_tickets_that_fo
 
     fleet = idle_fleet(ray_address, tmp_path)
     post = fleet._posts[0]
+    post.has_envs = True  # the first answer of an actor has more time, in which it makes its envs
     deadlines = []
     for number in range(3):
         fleet.grant(Ticket(number, 0, 0, 0, 0, 10))

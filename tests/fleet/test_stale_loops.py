@@ -81,7 +81,7 @@ def test_async_learns_every_rollout_once_and_never_grants_beyond_the_budget() ->
 def test_a_rollout_older_than_max_lag_is_counted_and_not_learned() -> None:
     with loop_of("async", total=400, algo_kwargs={"normalize_rewards": True}) as loop:
         assert isinstance(loop, AsyncLoop)
-        loop.max_lag = 0  # two actors in turn: every second batch was granted before the update ahead of it
+        loop.collector.max_lag = 0  # two actors in turn: every second batch was granted before the update ahead of it
         rows = []
         update = loop.learner.update
         loop.learner.update = lambda batch: (rows.append(int(batch.valid.sum())), update(batch))[1]  # type: ignore
@@ -96,7 +96,7 @@ def test_a_rollout_older_than_max_lag_is_counted_and_not_learned() -> None:
 def test_many_stale_steps_are_told_once_with_the_remedy() -> None:
     with loop_of("async", total=2000) as loop:
         assert isinstance(loop, AsyncLoop)
-        loop.max_lag = 0
+        loop.collector.max_lag = 0
         for _ in loop:
             pass
         (note,) = loop.collector.notes
@@ -125,6 +125,29 @@ def test_no_ticket_is_granted_while_two_batches_wait() -> None:
         assert len(crew.arrived) == 4
         assert not crew.ledger.tickets_out
         assert crew.ledger.in_flight == 4 * 10
+
+
+def test_two_rollouts_of_one_actor_in_a_batch_are_normalized_as_those_of_its_envs_in_order() -> None:
+    from rl_training.algorithms.common.rewards import ReturnNormalizer
+
+    with loop_of("async", algo_kwargs={"normalize_rewards": True}) as loop:
+        assert isinstance(loop, AsyncLoop)
+        crew, deliveries = loop.collector, []
+        for _ in range(2):
+            crew.grant(1, 5, 0)
+            crew.wait()
+            deliveries.append(crew.arrived.popleft())
+        loop._batch = deliveries
+        rollout, _ = crew.learned_rollout(deliveries)
+        normalized = loop.normalized(rollout.rewards, rollout)
+        expected = ReturnNormalizer(loop.learner.config.gamma, 4)
+        for columns in (slice(0, 2), slice(2, 4)):
+            starts, valid = rollout.episode_starts[:, columns], rollout.valid[:, columns]
+            part = expected(rollout.rewards[:, columns], starts, valid, slice(2, 4))
+            assert np.array_equal(normalized[:, columns], part)
+        normalizer = loop.learner.return_normalizer
+    assert normalizer is not None and np.array_equal(normalizer.running, expected.running)
+    assert not normalizer.running[:2].any() and normalizer.running[2:].all()
 
 
 def test_return_normalizer_keeps_the_return_of_each_env_apart(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from rl_training.algorithms.common.streams import Streams, derived_seed
 from rl_training.config.algorithms.apex import uses_shards
+from rl_training.config.base import RolloutConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import EnvSource
 from rl_training.envs.factory import backend_of
@@ -62,16 +63,16 @@ class Actor:
         collector = self._at_start_of(ticket)
         before = collector.seconds_env, collector.seconds_acting
         content: Any
-        if ticket.single:
+        if ticket.kind == "step":
             content = collector.step(random=ticket.random, repeat=ticket.repeat)
             episodes = content.episodes
-        elif ticket.experience:
+        elif ticket.kind == "experience":
             assert self._experience is not None
             content, episodes = self._experience.collect(collector, ticket)
         else:
             content, episodes = collector.collect(ticket.num_steps)
         returns = None
-        if ticket.gradient:
+        if ticket.kind == "gradient":
             assert self._gradients is not None
             content, returns = self._gradients.push(content, ticket.returns)
         failures = [collector.located(failure) for failure in collector.failures[self._reported :]]
@@ -107,6 +108,8 @@ class Actor:
             share = Share(self.index * self._num_envs, actors, config.seed)
             parts = (self._envs, self.greeting.spaces, self._learner, self._streams)
             self._collector = Collector(*parts, self._overdue, config.log_info, share)
+            if actors == 1 and isinstance(config.algo_kwargs, RolloutConfig):  # what the loop does without actors
+                self._collector.compile_rollouts(config.algo_kwargs.num_steps)
             if (ticket.reset_at, ticket.incarnation) == (0, 0):
                 return self._collector  # the reset of the constructor is the one that is asked for
         if ticket.reset_at is not None:

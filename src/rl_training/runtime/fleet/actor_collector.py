@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rl_training.algorithms.common.learner import Learner
-from rl_training.data.gradient_push import Push
+from rl_training.config.train_config import TrainConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.failures import EnvFailed, EnvFailure
 from rl_training.envs.spaces import Spaces
@@ -45,29 +45,27 @@ class ActorCollector:
         fleet: Fleet,
         spaces: Spaces,
         learner: Learner,
-        *,
-        num_envs: int,
-        actors: int,
+        config: TrainConfig,
         overdue: Callable[[], bool] = lambda: False,
-        log_info: Sequence[str] = (),
     ):
-        self.fleet, self.spaces, self.learner, self.num_envs, self.actors = fleet, spaces, learner, num_envs, actors
-        self.overdue = overdue
-        self.info_numbers = ReportedNumbers(log_info)
+        self.fleet, self.spaces, self.learner, self.overdue = fleet, spaces, learner, overdue
+        self.num_envs, self.actors = config.num_envs, config.runtime.actors
+        self.max_lag = config.runtime.max_lag  # updates by which what is learned may be old; None: nothing is too old
+        self.info_numbers = ReportedNumbers(config.log_info)
         self.seconds_env = self.seconds_acting = 0.0  # of the mean actor
         self.seconds_waiting = self.seconds_actors_waited = 0.0  # of the learner, and of the mean actor
-        self.ledger = Ledger(num_envs // actors)
+        self.ledger = Ledger(self.num_envs // self.actors)
         self.failures: list[EnvFailure] = []
         self.notes: list[str] = []
         self.restarts = self._noted = 0
         self.arrived: deque[Delivery] = deque()  # in the order of arrival
-        self._incarnations = [0] * actors
-        self._replaced_at: list[list[float]] = [[] for _ in range(actors)]
-        self._streams: list[Mapping[str, Any]] = [{} for _ in range(actors)]
-        self._returns: list[Mapping[str, Any] | None] = [None] * actors  # statistics of returns that actors keep
-        self._longest = [0] * actors
+        self._incarnations = [0] * self.actors
+        self._replaced_at: list[list[float]] = [[] for _ in range(self.actors)]
+        self._streams: list[Mapping[str, Any]] = [{} for _ in range(self.actors)]
+        self._returns: list[Mapping[str, Any] | None] = [None] * self.actors  # statistics of returns that actors keep
+        self._longest = [0] * self.actors
         self._lags: list[int] = []
-        self._seen = [0] * actors  # the incarnation of the last delivery that was merged into a step
+        self._seen = [0] * self.actors  # the incarnation of the last delivery that was merged into a step
         self.reset(0)
 
     # What a loop asks of a collector.
@@ -84,10 +82,8 @@ class ActorCollector:
 
     def step(self, *, random: bool = False, repeat: int = 1) -> Step:
         """One vector step of every env."""
-        self.grant_all(1, self.learner.env_steps, single=True, random=random, repeat=repeat)
-        deliveries = self.take_round()
-        self._settle(deliveries)
-        return merged_step([self._step_of(delivery) for delivery in deliveries])
+        self.grant_all(1, self.learner.env_steps, kind="step", random=random, repeat=repeat)
+        return merged_step([self._step_of(delivery) for delivery in self.take_round()])
 
     @property
     def longest_running(self) -> int:
@@ -120,14 +116,7 @@ class ActorCollector:
 
     def grant(self, actor: int, num_steps: int, env_steps: int, **order: Any) -> None:
         """Hand the weights of now and a ticket to an actor that has none."""
-        ticket = Ticket(0, actor, self._incarnations[actor], self.learner.updates, env_steps, num_steps, **order)
-        if self._fresh[actor]:
-            self._fresh[actor] = False
-            ticket = replace(ticket, reset_at=self.reset_at, streams=self._streams_of(actor))
-            if ticket.gradient:
-                ticket = replace(ticket, returns=self._returns_of(actor))
-        self.fleet.publish(self.learner.acting_state())
-        self.fleet.grant(self.ledger.grant(ticket))
+        self._hand_out(Ticket(0, actor, 0, 0, env_steps, num_steps, **order))
 
     def wait(self) -> None:
         """Wait until at least one delivery has arrived. RolloutDropped if the run must stop first."""
@@ -167,19 +156,29 @@ class ActorCollector:
         return deliveries
 
     def learned_rollout(self, deliveries: Sequence[Delivery]) -> tuple[Rollout, list[Episode]]:
-        """The rollouts of these deliveries side by side, about to be learned, and their episodes."""
-        self._settle(deliveries)
+        """The rollouts of these deliveries side by side, to be learned now, and their episodes.
+
+        Of one that is too old, no row is valid.
+        """
+        rollouts = []
+        for delivery in deliveries:
+            rollout = delivery.content_as(Rollout)
+            is_fresh = self.settle(delivery)
+            rollouts.append(rollout if is_fresh else replace(rollout, valid=np.zeros_like(rollout.valid)))
         episodes = [episode for delivery in deliveries for episode in delivery.episodes]
-        return merged_rollout([rollout_of(delivery) for delivery in deliveries]), episodes
+        return merged_rollout(rollouts), episodes
 
     def lag(self, delivery: Delivery) -> int:
         """Updates between the weights that acted and those that learn."""
         return self.learner.updates - delivery.version
 
-    def settle(self, delivery: Delivery, *, stale: bool = False) -> None:
-        """Account for a delivery: it is learned now, or too old."""
-        self._lags.append(self.lag(delivery))
-        self.ledger.learn(delivery.number, stale=stale)
+    def settle(self, delivery: Delivery) -> bool:
+        """Account for a delivery that is to be learned now. False if it is too old for that."""
+        lag = self.lag(delivery)
+        is_fresh = self.max_lag is None or lag <= self.max_lag
+        self._lags.append(lag)
+        self.ledger.learn(delivery.number, stale=not is_fresh)
+        return is_fresh
 
     def abandon(self) -> None:
         """Take back everything that is not learned. Actors finish what they do, and nobody listens."""
@@ -197,6 +196,7 @@ class ActorCollector:
             "streams": streams,
             "ledger": self.ledger.state_dict(),
             "restarts": self.restarts,
+            "incarnations": list(self._incarnations),
         } | ({"returns": returns} if returns else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -207,6 +207,7 @@ class ActorCollector:
             self._returns = [state.get("returns", {}).get(str(actor)) for actor in range(self.actors)]
         self.ledger.load_state_dict(state["ledger"])
         self.restarts = int(state["restarts"])
+        self._incarnations = list(state.get("incarnations", self._incarnations))  # older checkpoints have none
 
     def _streams_of(self, actor: int) -> Mapping[str, Any]:
         if self.actors == 1:
@@ -220,9 +221,16 @@ class ActorCollector:
         normalizer = self.learner.return_normalizer
         return None if normalizer is None else normalizer.state_dict()
 
-    def _settle(self, deliveries: Sequence[Delivery]) -> None:
-        for delivery in deliveries:
-            self.settle(delivery)
+    def _hand_out(self, ticket: Ticket) -> None:
+        """Grant a ticket with the weights of now. An actor that starts new episodes also gets what they begin with."""
+        actor = ticket.actor
+        ticket = replace(ticket, incarnation=self._incarnations[actor], version=self.learner.updates)
+        if self._fresh[actor]:
+            self._fresh[actor] = False
+            returns = self._returns_of(actor) if ticket.kind == "gradient" else None
+            ticket = replace(ticket, reset_at=self.reset_at, streams=self._streams_of(actor), returns=returns)
+        self.fleet.publish(self.learner.acting_state())
+        self.fleet.grant(self.ledger.grant(ticket))
 
     def _accept(self, delivery: Delivery) -> None:
         """Take a delivery whose ticket is out. One of a replaced actor, or of an abandoned ticket, counts nowhere."""
@@ -254,8 +262,8 @@ class ActorCollector:
 
     def _step_of(self, delivery: Delivery) -> Step:
         """The step of a delivery. After a replacement the envs of the actor are new: no n-step window may cross it."""
-        step = delivery.content
-        assert isinstance(step, Step)
+        step = delivery.content_as(Step)
+        self.settle(delivery)
         if delivery.incarnation != self._seen[delivery.actor]:
             self._seen[delivery.actor] = delivery.incarnation
             step.broken = np.ones(len(step.valid), bool)
@@ -286,8 +294,7 @@ class ActorCollector:
         self._fresh[actor] = True
         self.fleet.replace(actor)
         if ticket is not None:
-            order = {name: getattr(ticket, name) for name in ("single", "gradient", "experience", "random", "repeat")}
-            self.grant(actor, ticket.num_steps, ticket.env_steps, **order)
+            self._hand_out(ticket)
 
 
 class ReportedNumbers(InfoNumbers):
@@ -295,13 +302,3 @@ class ReportedNumbers(InfoNumbers):
 
     def report_missing(self) -> None:
         """Nothing to add: each actor reports what its own episodes lack."""
-
-
-def push_of(delivery: Delivery) -> Push:
-    assert isinstance(delivery.content, Push)
-    return delivery.content
-
-
-def rollout_of(delivery: Delivery) -> Rollout:
-    assert isinstance(delivery.content, Rollout)
-    return delivery.content

@@ -57,7 +57,7 @@ def _serve(connection: socket.socket, actor: Actor) -> None:
                 actor.equip(config)
                 continue
             assert parcel is not None
-            actor.adopt(parcel.weights())
+            actor.adopt(parcel.weights)
             delivery = actor.collect(content, time.perf_counter() - idle_since)
             answer = pack(b"d", parcel.put(delivery))
         except BaseException as error:

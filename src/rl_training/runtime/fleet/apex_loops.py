@@ -52,12 +52,11 @@ class ApexLoop(ReplayLoop):
 
     def _order(self, env_steps: int) -> dict[str, Any]:
         random = env_steps < self.settings.learning_starts
-        return {"experience": True, "random": random, "repeat": self.settings.warm_up_repeat}
+        return {"kind": "experience", "random": random, "repeat": self.settings.warm_up_repeat}
 
     def insert(self, delivery: Delivery) -> list[Episode]:
         """Take the steps of a delivery into the shard of its actor."""
-        experience = delivery.content
-        assert isinstance(experience, Experience)
+        experience = delivery.content_as(Experience)
         self.collector.settle(delivery)
         shard = self.buffer.shards[delivery.actor]
         if experience.fresh:
@@ -125,11 +124,13 @@ class AsyncApexLoop(ApexLoop):
         return Progress(self.env_steps, self.learner.updates, results, episodes)
 
     def _grant(self) -> None:
-        """A ticket for every actor without one, while the budget lasts and the learner is not too far behind."""
+        """A ticket for every actor without one, while the budget lasts and the learner is not too far behind.
+
+        The actor with the fewest rows is first: if tickets are scarce, the first one would get nearly all of them.
+        """
         crew = self.collector
-        for actor in range(crew.actors):
-            if crew.ledger.out_with(actor) is not None:
-                continue
+        idle = [actor for actor in range(crew.actors) if crew.ledger.out_with(actor) is None]
+        for actor in sorted(idle, key=lambda actor: self.buffer.shards[actor].rows_written):
             ahead = self.env_steps + crew.ledger.in_flight
             num_steps = min(self.ticket_steps, (self.config.total_timesteps - ahead) // self.envs_per_actor)
             steps = num_steps * self.envs_per_actor

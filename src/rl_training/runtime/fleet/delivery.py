@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from rl_training.data.rollout import ROLLOUT_FIELDS, Rollout
 from rl_training.envs.failures import EnvFailed, EnvFailure, trace_of
 from rl_training.errors import RLTrainingError
 from rl_training.runtime.steps import Episode, Step
+
+Content = TypeVar("Content", Rollout, Step, Push, Experience)
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,14 @@ class Delivery:
     seconds_acting: float = 0.0
     seconds_waiting: float = 0.0  # for the ticket
 
-    @property
+    @cached_property
     def env_steps(self) -> int:
         return int(np.count_nonzero(self.content.valid))
+
+    def content_as(self, kind: type[Content]) -> Content:
+        """The content, which is what the ticket has asked for."""
+        assert isinstance(self.content, kind)
+        return self.content
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,6 @@ class ActorFailure:
     actor: int
     reason: str
     failure: EnvFailure | None = None  # of one of its envs, which ended the actor
-    timed_out: bool = False
     blameless: bool = False  # it ended with another process, and did nothing wrong
     error: Exception | None = None
 

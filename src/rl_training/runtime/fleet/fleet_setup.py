@@ -77,10 +77,7 @@ def build_fleet_loop(
     spec, streams = get_spec(config.algo), Streams(config.seed)
     learner = spec.learner(spaces, config, streams)
     fleet.equip(config, learner.acting_state())
-    actors, num_envs = config.runtime.actors, config.num_envs
-    collector = ActorCollector(
-        fleet, spaces, learner, num_envs=num_envs, actors=actors, overdue=overdue, log_info=config.log_info
-    )
+    collector = ActorCollector(fleet, spaces, learner, config, overdue)
     loops = GRADIENT_LOOPS if config.algo_kwargs.pushes_gradients else STALE_LOOPS
     if uses_shards(config):
         loops = APEX_LOOPS

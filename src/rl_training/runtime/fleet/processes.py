@@ -28,22 +28,19 @@ from rl_training.errors import EnvError
 from rl_training.runtime.fleet.actor_process import work
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery
 from rl_training.runtime.fleet.fleet_protocol import Greeting
+from rl_training.runtime.fleet.post import Post, give_back, silence
 from rl_training.runtime.fleet.shared_parcel import Layout, SharedParcel
 from rl_training.runtime.fleet.tickets import Ticket
 
 MESSAGE_SECONDS = 5.0  # to read a message that has begun to arrive
-SUSPENDED_SECONDS = 2.0  # a wait that takes this much longer than asked: this process itself was stopped meanwhile
 
 
 @dataclass
-class Post:
-    """The place of one actor: its process of now, and what it is expected to do."""
+class ProcessPost(Post):
+    """The place of an actor, with its process of now. Its works are numbers of tickets."""
 
     worker: Worker | None = None
     parcel: SharedParcel | None = None
-    owed: int = 0  # answers that are due: more than one if a ticket was abandoned
-    deadline: float = float("inf")  # of the first of them
-    greeted: bool = False
 
 
 class ProcessFleet:
@@ -51,17 +48,19 @@ class ProcessFleet:
 
     def __init__(self, config: TrainConfig, env: EnvSource | None):
         self._timeout = config.runtime.actor_timeout
-        self._posts = [Post() for _ in range(config.runtime.actors)]
+        self._posts = [ProcessPost() for _ in range(config.runtime.actors)]
         self._config: TrainConfig | None = None
         self._layout: Layout = []
         self._published: Sequence[np.ndarray] = ()
+        self._poll = select.poll()
+        self._watched: dict[int, int] = {}  # descriptors of sockets, and their actors
         self._owner = os.getpid()
         self._nursery = Nursery(partial(work, config, env), "actor")
         self.notes = self._nursery.notes
 
     def start(self) -> Greeting:
-        for index, post in enumerate(self._posts):
-            post.worker = self._nursery.start(index)
+        for index in range(len(self._posts)):
+            self._hire(index)
         greetings = [self._greeting(index) for index in range(len(self._posts))]
         return greetings[0]
 
@@ -77,40 +76,35 @@ class ProcessFleet:
         post = self._posts[ticket.actor]
         assert post.parcel is not None and post.worker is not None
         post.parcel.write_weights(self._published)
-        if not post.owed:  # else the answer before is due first, and a new ticket gives no new time for that
-            patience = self._timeout if post.greeted else self._timeout * (1 + CONSTRUCTOR_PATIENCE)
-            post.deadline = time.monotonic() + patience
-        post.owed += 1
-        self._tell(post, pack(b"t", ticket))
+        post.order(ticket.number, self._timeout)
+        with contextlib.suppress(OSError):  # an actor that is gone is noticed when its answer is due
+            post.worker.connection.settimeout(self._timeout)
+            post.worker.connection.sendall(pack(b"t", ticket))
 
     def poll(self, seconds: float) -> list[Delivery | ActorFailure]:
-        watched = {worker.connection.fileno(): index for index, worker in self._workers()}
-        poll = select.poll()
-        for descriptor in watched:
-            poll.register(descriptor, select.POLLIN)
         started = time.monotonic()
-        ready = [watched[descriptor] for descriptor, _ in poll.poll(seconds * 1000)]
-        overslept = time.monotonic() - started - seconds
-        if overslept > SUSPENDED_SECONDS:
-            for post in self._posts:
-                post.deadline += overslept
+        ready = [self._watched[descriptor] for descriptor, _ in self._poll.poll(seconds * 1000)]
+        give_back(self._posts, time.monotonic() - started - seconds)
         events: list[Delivery | ActorFailure] = []
         for index in sorted(ready):
             if (event := self._read(index)) is not None:
                 events.append(event)
-        now = time.monotonic()
         for index, worker in self._workers():
+            if index in ready:
+                continue
+            is_late = self._posts[index].is_late()
             # While others deliver, only the deadline: to look at a process takes a system call.
-            silent = index not in ready and (not ready or now >= self._posts[index].deadline)
-            if silent and (down := self._check(index, worker)) is not None:
-                events.append(down)
+            if (is_late or not ready) and worker.is_lost():
+                events.append(self._gone(index))
+            elif is_late:
+                self._put_down(self._posts[index])
+                events.append(silence(index, self._timeout))
         return events
 
     def replace(self, actor: int) -> None:
-        post = self._posts[actor]
-        self._put_down(post)
-        self._posts[actor] = post = Post(self._nursery.start(actor))
-        self._equip(post)
+        self._put_down(self._posts[actor])
+        self._hire(actor)
+        self._equip(self._posts[actor])
 
     def alive(self) -> int:
         return sum(not worker.is_lost() for _, worker in self._workers())
@@ -132,6 +126,12 @@ class ProcessFleet:
                 post.parcel.close()
         self._posts = []
 
+    def _hire(self, index: int) -> None:
+        worker = self._nursery.start(index)
+        self._posts[index] = ProcessPost(worker=worker)
+        self._watched[worker.connection.fileno()] = index
+        self._poll.register(worker.connection, select.POLLIN)
+
     def _workers(self) -> list[tuple[int, Worker]]:
         return [(index, post.worker) for index, post in enumerate(self._posts) if post.worker is not None]
 
@@ -151,24 +151,18 @@ class ProcessFleet:
         content = unpack(body)
         if kind == b"x":
             raise content
-        post.greeted = True
+        post.answered(self._timeout)
         assert isinstance(content, Greeting)
         return content
 
-    def _equip(self, post: Post) -> None:
+    def _equip(self, post: ProcessPost) -> None:
         assert self._config is not None and post.worker is not None
         post.parcel = SharedParcel(self._layout)
         message = pack(b"e", (self._config, self._layout))
-        with contextlib.suppress(OSError):  # an actor that is gone is noticed when its answer is due
+        with contextlib.suppress(OSError):
             post.worker.connection.settimeout(self._timeout)
             socket.send_fds(post.worker.connection, [message[: HEADER.size]], [post.parcel.descriptor])
             post.worker.connection.sendall(message[HEADER.size :])
-
-    def _tell(self, post: Post, message: bytes) -> None:
-        assert post.worker is not None
-        with contextlib.suppress(OSError):
-            post.worker.connection.settimeout(self._timeout)
-            post.worker.connection.sendall(message)
 
     def _read(self, index: int) -> Delivery | ActorFailure | None:
         """One message of an actor. None for a greeting."""
@@ -180,35 +174,18 @@ class ProcessFleet:
             return self._gone(index)
         content = unpack(body)
         if kind == b"k":
-            post.greeted = True
-            self._wait_for_next(post)
+            post.answered(self._timeout)
             return None
         if kind == b"d":
             assert post.parcel is not None
             delivery = post.parcel.get(content)
             assert isinstance(delivery, Delivery)
-            post.owed -= 1
-            self._wait_for_next(post)
+            post.answered(self._timeout, delivery.number)
             return delivery
         if not isinstance(content, ActorFailure):  # what making an env raised
             content = ActorFailure(index, f"its env could not be made again: {content}")
         self._put_down(post)
         return content
-
-    def _wait_for_next(self, post: Post) -> None:
-        """An actor has answered: the time for its next answer, if one is due, starts now."""
-        post.deadline = time.monotonic() + self._timeout if post.owed else float("inf")
-
-    def _check(self, index: int, worker: Worker) -> ActorFailure | None:
-        """Whether a silent actor is gone or late."""
-        post = self._posts[index]
-        if worker.is_lost():
-            return self._gone(index)
-        if time.monotonic() < post.deadline:
-            return None
-        self._put_down(post)
-        reason = f"it gave no answer within {self._timeout:g} s (runtime.actor_timeout) and was killed"
-        return ActorFailure(index, reason, timed_out=True)
 
     def _gone(self, index: int) -> ActorFailure:
         """Why an actor is gone. If the process that forked it is gone too, the actor is not to blame."""
@@ -218,14 +195,18 @@ class ProcessFleet:
             reason = f"its process ended with the one that starts the actor processes, which {gone}"
             return ActorFailure(index, reason, blameless=True)
 
-    def _put_down(self, post: Post) -> None:
+    def _put_down(self, post: ProcessPost) -> None:
         with contextlib.suppress(ForkerGone):  # then it is gone already
             self._end(post, 0.0)
 
-    def _end(self, post: Post, patience: float) -> int:
+    def _end(self, post: ProcessPost, patience: float) -> int:
         """End the process of a post, if it has one, and return how it ended. ForkerGone if nobody knows."""
         worker, post.worker = post.worker, None
         if post.parcel is not None:
             post.parcel.close()
             post.parcel = None
-        return 0 if worker is None else self._nursery.end(worker, patience)
+        if worker is None:
+            return 0
+        self._poll.unregister(worker.connection)
+        del self._watched[worker.connection.fileno()]
+        return self._nursery.end(worker, patience)

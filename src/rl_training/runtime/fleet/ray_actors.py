@@ -15,7 +15,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from rl_training.envs.env_types import EnvSource
 from rl_training.errors import ConfigError, EnvError
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery
 from rl_training.runtime.fleet.fleet_protocol import FleetLost, Greeting
+from rl_training.runtime.fleet.post import Post, give_back, silence
 from rl_training.runtime.fleet.ray_setup import (
     answers,
     cause_of,
@@ -55,7 +56,6 @@ LEAVE_SECONDS = 5.0  # for Ray to end if its head is lost
 PROBE_SECONDS, PROBES = 1.0, 3  # how often the head is looked for, and how often in vain until it counts as lost
 ANSWER_SECONDS = 2.0  # for a machine to accept a connection
 SUSPECT_SECONDS = 120.0  # a machine whose actor was silent gets no new one for so long: Ray takes 66 s to give it up
-SUSPENDED_SECONDS = 2.0  # a wait that takes this much longer than asked: this process itself was stopped meanwhile
 
 
 class RayActor(RemoteActor):
@@ -70,13 +70,11 @@ class RayActor(RemoteActor):
 
 
 @dataclass
-class Post:
-    """The place of one actor: its process of now, and what it is expected to do."""
+class RayPost(Post):
+    """The place of an actor, with its process of now. Its works are answers that are to come."""
 
     handle: Any = None
     made: Any = None  # the answer of `make` that is due
-    works: list[Any] = field(default_factory=list)  # the deliveries that are due: several if a ticket was abandoned
-    deadline: float = float("inf")  # of the first of them
     node: str | None = None  # the machine, once it is known or chosen
 
 
@@ -86,7 +84,7 @@ class RayFleet:
     def __init__(self, config: TrainConfig, env: EnvSource | None):
         self._start_config, self._env, self._settings = config, env, config.runtime
         self._timeout = config.runtime.actor_timeout
-        self._posts = [Post() for _ in range(config.runtime.actors)]
+        self._posts = [RayPost() for _ in range(config.runtime.actors)]
         self._config: TrainConfig | None = None
         self._greeting: Greeting | None = None
         self._published: Sequence[np.ndarray] = ()
@@ -121,10 +119,7 @@ class RayFleet:
 
     def grant(self, ticket: Ticket) -> None:
         post = self._posts[ticket.actor]
-        if not post.works:  # else the answer before is due first, and a new ticket gives no new time for that
-            patience = self._timeout if post.made is None else self._timeout * (1 + CONSTRUCTOR_PATIENCE)
-            post.deadline = time.monotonic() + patience
-        post.works.append(post.handle.collect.remote(ticket, self._weights()))
+        post.order(post.handle.collect.remote(ticket, self._weights()), self._timeout)
 
     def poll(self, seconds: float) -> list[Delivery | ActorFailure]:
         self._check_head()
@@ -133,10 +128,7 @@ class RayFleet:
         ready, _ = ray.wait(list(due), num_returns=1, timeout=seconds)
         if ready:
             ready, _ = ray.wait(list(due), num_returns=len(due), timeout=0)
-        overslept = time.monotonic() - started - seconds
-        if overslept > SUSPENDED_SECONDS:
-            for post in self._posts:
-                post.deadline += overslept
+        give_back(self._posts, time.monotonic() - started - seconds)
         events: list[Delivery | ActorFailure] = []
         for ref in sorted(ready, key=due.__getitem__):
             if (event := self._read(due[ref], ref)) is not None:
@@ -151,7 +143,7 @@ class RayFleet:
         self._posts[actor].handle.equip.remote(self._config)
 
     def alive(self) -> int:
-        return sum(post.handle is not None and post.made is None for post in self._posts)
+        return sum(post.has_envs for post in self._posts)
 
     def close(self) -> None:
         """End all actors, and the cluster if it was started for them. Works on a half-started fleet too."""
@@ -280,7 +272,7 @@ class RayFleet:
         }
         luggage = Luggage.of(self._start_config)
         handle = self._remote.options(**options).remote(self._start_config, self._env, index, luggage)
-        self._posts[index] = Post(handle, handle.make.remote(), node=node)
+        self._posts[index] = RayPost(handle=handle, made=handle.make.remote(), node=node)
 
     def _place(self) -> str | None:
         """Anywhere (None), unless a machine is a suspect: then the one with the most room of the others, if any has."""
@@ -330,6 +322,7 @@ class RayFleet:
                 key="runtime.address",
             )
         post.made = None
+        post.answered(self._timeout)
         assert isinstance(greeting, Greeting)
         return greeting
 
@@ -351,12 +344,9 @@ class RayFleet:
                 self._put_down(post)
                 return ActorFailure(index, f"its env could not be made again: {unpack(answer[HEADER.size :])}")
             post.made, post.node = None, answer[1]
-        else:
-            post.works.remove(ref)
-        # The time for the next answer, if one is due, starts now.
-        post.deadline = time.monotonic() + self._timeout if post.works else float("inf")
-        if ref == made:
+            post.answered(self._timeout)
             return None
+        post.answered(self._timeout, ref)
         if isinstance(answer, Delivery):
             return copy.deepcopy(answer)  # what Ray hands out lies in the object store, and cannot be written to
         self._put_down(post)
@@ -365,7 +355,7 @@ class RayFleet:
     def _late(self) -> Iterator[ActorFailure]:
         """The actors that are silent beyond their deadline."""
         for index, post in enumerate(self._posts):
-            if time.monotonic() < post.deadline:
+            if not post.is_late():
                 continue
             if post.made is not None and self._lacks_room():
                 post.deadline = time.monotonic() + self._timeout
@@ -373,8 +363,7 @@ class RayFleet:
             if post.node is not None:
                 self._suspects[post.node] = time.monotonic() + SUSPECT_SECONDS
             self._put_down(post)
-            text = f"it gave no answer within {self._timeout:g} s (runtime.actor_timeout) and was killed"
-            yield ActorFailure(index, text, timed_out=True)
+            yield silence(index, self._timeout)
 
     def _lacks_room(self) -> bool:
         """Whether an actor waits for CPUs because machines are gone. That is told once."""
@@ -385,10 +374,10 @@ class RayFleet:
         self._waits_for_room = lacks
         return lacks
 
-    def _put_down(self, post: Post) -> None:
+    def _put_down(self, post: RayPost) -> None:
         """End the process of a post. One on a frozen machine ends when it can; nobody listens to it any more."""
         if post.handle is not None:
             with contextlib.suppress(RayError, ValueError):
                 ray.kill(post.handle)
         post.handle = post.made = None
-        post.works, post.deadline = [], float("inf")
+        post.works, post.deadline, post.has_envs = [], float("inf"), False

@@ -6,15 +6,15 @@ which it was chosen, and that is stored with the step. The other two are those o
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from rl_training.algorithms.common.learner import UpdateResult
+from rl_training.data.gradient_push import Push
 from rl_training.data.rollout import Rollout
-from rl_training.runtime.fleet.actor_collector import ActorCollector, push_of, rollout_of
-from rl_training.runtime.fleet.delivery import Delivery, merged_rollout
+from rl_training.runtime.fleet.actor_collector import ActorCollector
+from rl_training.runtime.fleet.delivery import Delivery
 from rl_training.runtime.loops import OnPolicyLoop, Progress
 
 WORTH_ADVICE, ADVICE_BATCHES = 0.01, 50  # the share of stale steps, and the batches after which it means something
@@ -71,9 +71,6 @@ class AsyncLoop(OnPolicyLoop):
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)
-        lag = self.config.runtime.max_lag
-        assert lag is not None  # resolved before the loop was built
-        self.max_lag = lag
         self._left, self._steps = 0, 0  # tickets of the current set that are not granted, and their steps
         self._batch: list[Delivery] = []
         self._told = False  # that many rollouts are stale
@@ -86,16 +83,10 @@ class AsyncLoop(OnPolicyLoop):
                 return None
             crew.wait()
             self._grant()
-        rollouts = []
-        for delivery in batch:
-            rollout, stale = rollout_of(delivery), crew.lag(delivery) > self.max_lag
-            rollouts.append(replace(rollout, valid=np.zeros_like(rollout.valid)) if stale else rollout)
-            crew.settle(delivery, stale=stale)
-        self._advise()
         self._batch = batch
-        episodes = [episode for delivery in batch for episode in delivery.episodes]
-        made = sum(delivery.env_steps for delivery in batch)
-        return self.use(merged_rollout(rollouts), episodes, made=made)
+        rollout, episodes = crew.learned_rollout(batch)
+        self._advise()
+        return self.use(rollout, episodes, made=sum(delivery.env_steps for delivery in batch))
 
     def _advise(self) -> None:
         """Tell once if so many steps are stale that the run should be set up differently."""
@@ -106,8 +97,8 @@ class AsyncLoop(OnPolicyLoop):
         if ledger.stale > WORTH_ADVICE * made:
             self._told = True
             self.collector.notes.append(
-                f"{ledger.stale / made:.0%} of the steps were older than runtime.max_lag={self.max_lag} updates and "
-                "not learned: use a smaller num_steps, fewer updates per rollout, or a larger max_lag"
+                f"{ledger.stale / made:.0%} of the steps were older than runtime.max_lag={self.collector.max_lag} "
+                "updates and not learned: use a smaller num_steps, fewer updates per rollout, or a larger max_lag"
             )
 
     def _grant(self) -> None:
@@ -132,8 +123,9 @@ class AsyncLoop(OnPolicyLoop):
     def _batch_of_arrived(self) -> list[Delivery] | None:
         """The first rollouts of equal length that make a batch, taken from those that wait; None if too few do."""
         arrived, size = self.collector.arrived, self.collector.actors
-        for length in dict.fromkeys(len(rollout_of(delivery).rewards) for delivery in arrived):
-            batch = [delivery for delivery in arrived if len(rollout_of(delivery).rewards) == length][:size]
+        lengths = {delivery.number: len(delivery.content_as(Rollout).rewards) for delivery in arrived}
+        for length in dict.fromkeys(lengths.values()):
+            batch = [delivery for delivery in arrived if lengths[delivery.number] == length][:size]
             if len(batch) == size:
                 for delivery in batch:
                     arrived.remove(delivery)
@@ -170,18 +162,17 @@ class GradientLoop(OnPolicyLoop):
         num_steps = self._next_num_steps(self.env_steps)
         if num_steps == 0:
             return None
-        self.collector.grant_all(num_steps, self.env_steps, gradient=True)
+        self.collector.grant_all(num_steps, self.env_steps, kind="gradient")
         deliveries = self.collector.take_round()
         results = [result for delivery in deliveries if (result := self.apply(delivery)) is not None]
         episodes = [episode for delivery in deliveries for episode in delivery.episodes]
         return Progress(self.env_steps, self.learner.updates, results, episodes)
 
-    def apply(self, delivery: Delivery, *, stale: bool = False) -> UpdateResult | None:
-        """Account for a push and step down its gradient. None if it is stale, or its rollout had no valid row."""
-        push = push_of(delivery)
-        self.collector.settle(delivery, stale=stale)
+    def apply(self, delivery: Delivery) -> UpdateResult | None:
+        """Account for a push and step down its gradient. None if it is too old, or its rollout had no valid row."""
+        push, is_fresh = delivery.content_as(Push), self.collector.settle(delivery)
         result = None
-        if push.gradient is not None and not stale:
+        if push.gradient is not None and is_fresh:
             self.shape_rewards(push.rewards)  # the actor has; this counts how many are clipped
             self.reward_max = max(self.reward_max, push.reward_max)
             # The clock still shows the steps before this push: the last update has a learning rate above 0.
@@ -202,9 +193,6 @@ class AsyncGradientLoop(GradientLoop):
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)
-        lag = self.config.runtime.max_lag
-        assert lag is not None  # resolved before the loop was built
-        self.max_lag = lag
         self._envs_per_actor = self.collector.num_envs // self.collector.actors
 
     @property
@@ -217,13 +205,13 @@ class AsyncGradientLoop(GradientLoop):
             if crew.ledger.out_with(actor) is None and not self._waits(actor):
                 ahead = self.env_steps + crew.ledger.in_flight
                 if num_steps := self._next_num_steps(ahead, self._envs_per_actor):
-                    crew.grant(actor, num_steps, self.env_steps, gradient=True)
+                    crew.grant(actor, num_steps, self.env_steps, kind="gradient")
         if not crew.arrived:
             if not crew.ledger.tickets_out:
                 return None
             crew.wait()
         delivery = crew.arrived.popleft()
-        result = self.apply(delivery, stale=crew.lag(delivery) > self.max_lag)
+        result = self.apply(delivery)
         return Progress(self.env_steps, self.learner.updates, [] if result is None else [result], delivery.episodes)
 
     def _waits(self, actor: int) -> bool:

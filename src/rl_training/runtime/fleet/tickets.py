@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 COUNTS = ("learned", "stale", "lost")
+# A rollout; one vector step for a replay buffer; the gradient on a rollout, not the rollout itself; vector steps for a
+# sharded replay, with their priorities.
+Kind = Literal["rollout", "step", "gradient", "experience"]
 
 
 @dataclass(frozen=True)
@@ -23,9 +26,7 @@ class Ticket:
     version: int  # updates that the weights had seen
     env_steps: int  # of the run when the ticket was granted, for the schedules of exploration
     num_steps: int
-    single: bool = False  # one vector step for a replay buffer, not a rollout
-    gradient: bool = False  # the gradient on the rollout, not the rollout itself
-    experience: bool = False  # vector steps for a sharded replay, with their priorities
+    kind: Kind = "rollout"
     random: bool = False  # with uniform actions, each held for `repeat` steps
     repeat: int = 1
     reset_at: int | None = None  # start new episodes first, with the seeds of this env step
@@ -51,15 +52,12 @@ class Ledger:
         self._out: dict[int, Ticket] = {}  # by number: with an actor
         self._arrived: dict[int, int] = {}  # by number: env steps that wait to be learned
         self.learned = self.stale = self.lost = 0
+        self.granted = 0  # an account of its own: that the others add up to it is what the ledger has to prove
 
     @property
     def in_flight(self) -> int:
         """Env steps that are granted and neither learned, stale nor lost."""
         return sum(self._steps(ticket) for ticket in self._out.values()) + sum(self._arrived.values())
-
-    @property
-    def granted(self) -> int:
-        return self.learned + self.stale + self.lost + self.in_flight
 
     @property
     def tickets_out(self) -> int:
@@ -77,6 +75,7 @@ class Ledger:
         ticket = replace(ticket, number=self._next_number)
         self._next_number += 1
         self._out[ticket.number] = ticket
+        self.granted += self._steps(ticket)
         return ticket
 
     def arrive(self, number: int, actor: int, incarnation: int, env_steps: int) -> Ticket:
@@ -88,6 +87,7 @@ class Ledger:
             raise ValueError(f"{env_steps} env steps for a ticket of {self._steps(ticket)}")
         del self._out[number]
         self._arrived[number] = env_steps
+        self.granted -= self._steps(ticket) - env_steps
         return ticket
 
     def learn(self, number: int, *, stale: bool = False) -> None:
@@ -108,6 +108,7 @@ class Ledger:
 
     def abandon(self) -> None:
         """Take back all tickets and deliveries: their steps count as never granted."""
+        self.granted -= self.in_flight
         self._out, self._arrived = {}, {}
 
     def counts(self) -> dict[str, int]:
@@ -121,6 +122,7 @@ class Ledger:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._out, self._arrived = {}, {}
         self.learned, self.stale, self.lost = (int(state[name]) for name in COUNTS)
+        self.granted = self.learned + self.stale + self.lost
         self._next_number = int(state["next_number"])
 
     def _steps(self, ticket: Ticket) -> int:
