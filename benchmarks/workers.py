@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from works import Work
 
@@ -58,12 +59,20 @@ def cores() -> int:
 
 
 def start_ours(work: Work, warm_up: float = WARM_UP, environment: Mapping[str, str] | None = None) -> Worker:
-    command = [sys.executable, str(HERE / "ours.py"), json.dumps(work.ours), str(warm_up)]
-    return Worker(command, cores(), environment)
+    return start_config(work.ours, warm_up, environment, cores())
+
+
+def start_config(
+    config: Mapping[str, Any], warm_up: float, environment: Mapping[str, str] | None, threads: int, clock: str = "wall"
+) -> Worker:
+    """A worker for a config. With the key `preset`, the others change that packaged preset."""
+    command = [sys.executable, str(HERE / "ours.py"), json.dumps(dict(config)), str(warm_up), clock]
+    return Worker(command, threads, environment)
 
 
 def start_peer(work: Work, threads: int, warm_up: float = WARM_UP) -> Worker:
-    python, script = (PUFFER_PYTHON, "puffer.py") if work.of_puffer else (PEER_PYTHON, "peer.py")
+    script = {"pufferlib": "puffer.py", "jax": "jax_peer.py"}.get(work.peer.get("package", ""), "peer.py")
+    python = PUFFER_PYTHON if work.of_puffer else PEER_PYTHON
     return Worker([str(python), str(HERE / script), json.dumps(work.peer), str(warm_up), str(threads)], threads)
 
 

@@ -11,7 +11,7 @@ ENDLESS = 1_000_000_000  # env steps; runs are measured in time windows and then
 @dataclass(frozen=True)
 class Work:
     """`ours` is a training config. `peer` names a class of Stable-Baselines3, sb3-contrib or SBX with its arguments, or
-    the arguments of PufferLib's single class."""
+    the arguments of PufferLib's single class or of the loop in `jax_peer.py`."""
 
     title: str
     ours: dict[str, Any]
@@ -25,7 +25,7 @@ class Work:
 
     @property
     def takes_its_own_threads(self) -> bool:
-        return self.peer.get("package") == "sbx"  # JAX ignores the setting
+        return self.peer.get("package") in ("sbx", "jax")  # JAX ignores the setting
 
 
 def _peer(name: str, env: str, envs: int, net: list[int], activation: str = "Tanh", **kwargs: Any) -> dict[str, Any]:
@@ -98,6 +98,13 @@ WORKS: dict[str, Work] = {
         _ours("ppo", "CartPole-v1", 8, [64, 64], num_steps=128, minibatch_size=256, update_epochs=4),
         _peer("PPO", "CartPole-v1", 8, [64, 64], n_steps=128, batch_size=256, n_epochs=4),
         5.0,
+    ),
+    "ppo-jax": Work(
+        "PPO CartPole, 8 envs x 128, 4 epochs x 4 minibatches, 2x64, compiled; peer one JAX function",
+        _ours("ppo", "CartPole-v1", 8, [64, 64], num_steps=128, minibatch_size=256, update_epochs=4),
+        _peer("PPO", "CartPole-v1", 8, [64, 64], n_steps=128, batch_size=256, n_epochs=4) | {"package": "jax"},
+        0.8,
+        (2,),
     ),
     "ppo-many": Work(
         "PPO CartPole, 1024 envs x 64, 1 epoch, minibatch 8192",
