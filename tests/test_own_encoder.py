@@ -15,16 +15,17 @@ from typer.testing import CliRunner
 
 import rl_training
 from checkpoint_helpers import run_python, sign_again
-from mixed_envs import CameraEncoder, VectorNet, lit
+from mixed_envs import CameraEncoder, PretrainedNet, VectorNet, lit
 from rl_training.algorithms.common.compile.compiled_step import CompiledStep
 from rl_training.command_line.app import app
+from rl_training.command_line.common.output import show_result
 from rl_training.config import own_classes
 from rl_training.config.loading import load_config
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.models.own_encoder import OwnEncoder, price_of
 from rl_training.runtime.workflows import evaluate_checkpoint, predict, resume, train
 from run_cases import assert_same_run, stop_at
-from tiny_runs import EVERY_ALGORITHM, managed, tiny_config, train_tiny
+from tiny_runs import EVERY_ALGORITHM, managed, some_observations, tiny_config, train_tiny
 
 NAME = "mixed_envs:VectorNet"
 
@@ -37,33 +38,78 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @EVERY_ALGORITHM
-def test_every_algorithm_learns_saves_and_acts_with_an_own_encoder(algorithm: str, tmp_path: Path) -> None:
-    if algorithm == "acktr":  # K-FAC has to know every layer
-        with pytest.raises(ConfigError, match=r"^model\.encoder: acktr .* cannot use an encoder of your own"):
-            managed(algorithm, tmp_path, encoder=VectorNet)
-        return
-    settings = {"copy_every": 5} if algorithm == "td7" else {}  # its encoder learns aside, and is copied then
-    settings |= {"encoder": VectorNet, "encoder_kwargs": {"width": 5}, "normalize_observations": True}
-    agent = managed(algorithm, tmp_path, **settings)
-    before = {name: tensor.clone() for name, tensor in agent.agent.learner.model.state_dict().items()}
-    agent.learn(64, show=False)
-    model = agent.agent.learner.model
-    assert isinstance(model.encoder, OwnEncoder) and model.encoder.output_size == 5
-    learned = [name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])]
-    assert any("encoder.network.layers" in name for name in learned)
-    path = agent.save(tmp_path / "agent")
-    obs = np.zeros((3, *agent.agent.spaces.observation_shape), np.float32)
-    np.testing.assert_array_equal(type(agent).load(path).predict(obs)[0], agent.predict(obs)[0])
-
-
-@pytest.mark.parametrize("algo", ["ppo", "sac"])
-def test_a_run_with_an_own_encoder_resumes_exactly(algo: str, tmp_path: Path) -> None:
-    configs = [
-        tiny_config(algo, tmp_path / name, run_name="run", checkpoint_every=16, encoder=VectorNet) for name in "ab"
-    ]
+def test_every_algorithm_learns_acts_and_resumes_exactly_with_an_own_encoder(algorithm: str, tmp_path: Path) -> None:
+    """Its frozen part stays as it is, as a pretrained one must."""
+    settings: dict[str, Any] = {
+        "encoder": PretrainedNet,
+        "encoder_kwargs": {"width": 5},
+        "normalize_observations": True,
+    }
+    settings |= {"checkpoint_every": 16, "run_name": "run"}
+    if algorithm == "td7":
+        settings["copy_every"] = 5  # its encoder learns aside, and is copied then
+    configs = [tiny_config(algorithm, tmp_path / name, **settings) for name in "ab"]
     whole = train(configs[0], show=False)
     half = train(configs[1], show=False, callback=stop_at(32))
-    assert_same_run(whole.run_dir, resume(half.run_dir, show=False, encoder=VectorNet).run_dir)
+    assert_same_run(whole.run_dir, resume(half.run_dir, show=False, encoder=PretrainedNet).run_dir)
+    learner = whole.agent.learner
+    assert isinstance(learner.model.encoder, OwnEncoder) and learner.model.encoder.output_size == 5
+    tensors = [(name, part) for name, part in flat_state(learner.state_dict()) if ".network." in name]
+    frozen = [part for name, part in tensors if name.endswith("frozen.weight")]
+    learned = [part for name, part in tensors if name.endswith(".layer.weight")]
+    assert frozen and all(torch.equal(part, torch.eye(len(part))) for part in frozen)
+    assert any(not torch.equal(part, torch.eye(*part.shape)) for part in learned)
+    obs = some_observations(algorithm, 3)
+    again = rl_training.load(whole.run_dir, encoder=PretrainedNet)
+    np.testing.assert_array_equal(again.predict(obs)[0], whole.agent.predict(obs)[0])
+
+
+def flat_state(state: Any, name: str = "") -> list[tuple[str, Tensor]]:
+    """The tensors of a nested state with the path of each."""
+    if isinstance(state, Tensor):
+        return [(name, state)]
+    items = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, list) else ()
+    return [found for key, part in items for found in flat_state(part, f"{name}.{key}")]
+
+
+class AttentionNet(nn.Module):
+    """Each number is a token."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__()
+        self.token, self.attention = nn.Linear(1, 4), nn.MultiheadAttention(4, 1, batch_first=True)
+        self.out_features = 4
+
+    def forward(self, obs: Tensor) -> Tensor:
+        tokens = self.token(obs[..., None])
+        attended: Tensor = self.attention(tokens, tokens, tokens, need_weights=False)[0]
+        return attended.mean(1)
+
+
+def test_attention_has_the_second_derivative_that_trpo_needs(tmp_path: Path) -> None:
+    managed("trpo", tmp_path, encoder=AttentionNet).learn(32, show=False)
+
+
+class LazyNet(nn.Module):
+    """Its layer takes its shape from the first batch, which `called` shows to it in the constructor."""
+
+    def __init__(self, space: Any, called: bool = False) -> None:
+        super().__init__()
+        self.layer, self.out_features = nn.LazyLinear(6), 6
+        if called:
+            self.layer(torch.zeros(1, *space.shape))
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return torch.relu(self.layer(obs))
+
+
+@pytest.mark.parametrize("called", [False, True])
+def test_lazy_layers_train_and_resume_exactly(called: bool, tmp_path: Path) -> None:
+    settings = {"encoder": LazyNet, "encoder_kwargs": {"called": called}, "checkpoint_every": 16, "run_name": "run"}
+    configs = [tiny_config("ppo", tmp_path / name, **settings) for name in "ab"]
+    whole = train(configs[0], show=False)
+    half = train(configs[1], show=False, callback=stop_at(32))
+    assert_same_run(whole.run_dir, resume(half.run_dir, show=False, encoder=LazyNet).run_dir)
 
 
 @pytest.mark.slow
@@ -89,6 +135,12 @@ def test_acting_says_its_price() -> None:
     assert text is not None and text.startswith("VectorNet has no NumPy form, so acting calls it through torch: ")
     assert text.endswith(" ms for each step of 2 environments")
     assert price_of(managed("ppo", "unused").agent.learner.model, agent.agent.spaces, 2) is None
+
+
+def test_a_run_says_the_price_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tiny_config("ppo", tmp_path, encoder=VectorNet, num_envs=2))
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("VectorNet has no NumPy form") == 1 and "ms for each step of 2 environments" in told
 
 
 def stored_run(tmp_path: Path) -> Path:
@@ -141,6 +193,23 @@ def test_the_command_line_has_the_same_lock(tmp_path: Path) -> None:
         own_classes._trusted.clear()
 
 
+def test_the_commands_that_a_run_prints_at_its_end_work_as_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    show_result(train(tiny_config("ppo", tmp_path, encoder=NAME), show=False))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if "--trust mixed_envs" in line]
+    starts = [next(i for i, word in enumerate(words) if word in ("eval", "play", "resume")) for words in lines]
+    commands = {words[0]: words[start:] for words, start in zip(lines, starts, strict=True)}
+    assert list(commands) == ["evaluate", "watch", "train"]
+    for words in commands.values():
+        own_classes._given.clear()
+        own_classes._allowed.clear()
+        own_classes._trusted.clear()
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+
+
 def test_a_stranger_s_checkpoint_imports_nothing(tmp_path: Path) -> None:
     """A config that names a module with effects is refused before the module is looked for."""
     (tmp_path / "evil_nets.py").write_text("open('owned', 'w').close()\nclass Net: ...\n")
@@ -177,19 +246,37 @@ class Bad(nn.Module):
         if kind == "raises":
             raise RuntimeError("no such layer")
         self.kind, self.layer = kind, nn.Linear(4, 3)
-        self.norm = nn.BatchNorm1d(3)
+        self.norm = nn.BatchNorm1d(3, affine=False)
+        self.register_buffer("settled", torch.ones(1))
+        if kind == "unused":
+            self.head = nn.Linear(3, 1)
+        if kind == "weights":
+            self.layer.double()
         if kind != "none":
             self.out_features: Any = {"text": "3", "zero": 0}.get(kind, 3)
 
     def forward(self, observations: Tensor) -> Any:
+        if self.kind == "in place":
+            observations.mul_(0.5)
+        if self.kind == "weights":
+            return self.layer(observations.double()).float()
         outputs = self.layer(observations)
+        if self.kind == "settled":
+            self.settled.fill_(1.0)
         if self.kind == "dropout":
             return torch.dropout(outputs, 0.5, True)
         if self.kind == "batch norm":
             return self.norm(outputs)
         if self.kind == "fails":
             raise ValueError("cannot see")
-        changed = {"wide": outputs.repeat(1, 2), "tuple": (outputs,), "double": outputs.double()}
+        if self.kind == "squeezed":
+            return outputs.squeeze(0)
+        changed = {
+            "detached": outputs.detach(),
+            "wide": outputs.repeat(1, 2),
+            "tuple": (outputs,),
+            "double": outputs.double(),
+        }
         return changed.get(self.kind, outputs)
 
 
@@ -206,6 +293,12 @@ class Bad(nn.Module):
         ("double", "Bad returned torch.float64, expected torch.float32"),
         ("dropout", "Bad draws random numbers in forward, which a resumed run could not repeat"),
         ("batch norm", "Bad changes its buffers in forward.* use LayerNorm in place of BatchNorm"),
+        ("settled", "Bad changes its buffers in forward"),
+        ("in place", "Bad changes the observations that it is given, .*; replace operations in place"),
+        ("squeezed", r"Bad returned \(3,\) for 1 observation, expected \(1, 3\)"),
+        ("unused", r"Bad has the parameter head.weight, but its output has no gradient in it; remove it, or freeze it"),
+        ("detached", "Bad has the parameter layer.weight, but its output has no gradient in it"),
+        ("weights", r"Bad has the parameter layer.weight of torch.float64, expected torch.float32; convert it"),
     ],
 )
 def test_an_encoder_that_cannot_work_is_one_line_before_training(kind: str, text: str) -> None:

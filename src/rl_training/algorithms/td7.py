@@ -24,7 +24,6 @@ trial count.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -135,7 +134,7 @@ class TD7(NoisyActorCritic[TD7Config, MLPTD7Model]):
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
         super().__init__(spaces, config, streams)
         # The embedding that learns. The one in the model is fixed, and that in the target is the fixed one before it.
-        self.embedding: Embedding = copy.deepcopy(self.model.embedding).requires_grad_(True)
+        self.embedding: Embedding = self.model.learning_embedding()
         self.embedding_optimizer = self.add_optimizer(self.embedding, self.config.embedding_learning_rate)
         self.value_range = ValueRange().to(self.device)
         self.acting, self.kept = policy_copy(self.model), policy_copy(self.model)

@@ -74,8 +74,16 @@ class MLPTD7Model(NormalizingModel):
         self.critics = nn.ModuleList(
             [EmbeddedNetwork(size + actions, 2 * embedding_size, 1, critic, embedding_size) for _ in range(2)]
         )
+        self.learned_names = {name for name, part in self.embedding.named_parameters() if part.requires_grad}
         self.embedding.requires_grad_(False)
         self._acting: ActingForward | None = None
+
+    def learning_embedding(self) -> Embedding:
+        """A copy of the embedding that learns. What was frozen when it was made stays so."""
+        learning = copy.deepcopy(self.embedding)
+        for name, parameter in learning.named_parameters():
+            parameter.requires_grad_(name in self.learned_names)
+        return learning
 
     @property
     def encoder(self) -> Encoder:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from rl_training.config.model_config import ModelConfig
 from rl_training.config.own_classes import given_class, is_allowed
@@ -32,7 +34,12 @@ class OwnEncoder(nn.Module):
         self._views = ObservationViews(spaces)
         self.network = self._build(_class_of(config.encoder), spaces, config.encoder_kwargs)
         self.output_size = self._features()
-        self._try(torch.zeros((TRIAL_ROWS, *spaces.feature_shape), dtype=_torch_type(spaces)))
+        rows = torch.zeros((TRIAL_ROWS, *spaces.feature_shape), dtype=_torch_type(spaces))
+        if any(is_lazy(tensor) for _, tensor in self._tensors()):
+            with torch.no_grad():
+                self(rows)  # lazy layers take their shape and their first weights from it
+        self._try(rows)
+        self._check_parameters(rows)
 
     def forward(self, rows: Tensor) -> Tensor:
         try:
@@ -63,29 +70,69 @@ class OwnEncoder(nn.Module):
 
     @torch.no_grad()
     def _try(self, rows: Tensor) -> None:
-        """Run the network once: its shape must fit, and it must neither draw random numbers nor change itself."""
+        """Call the network with several rows and with one, as one environment does.
+
+        Its shapes must fit, and it must neither draw random numbers nor change itself or what it is given.
+        """
         generator = torch.get_rng_state()
-        state = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
-        outputs = self(rows)
+        # A tensor counts its changes. Comparing values would miss a statistic that has already settled.
+        state = {name: (tensor, tensor._version) for name, tensor in self._tensors()}
+        given = rows._version
+        for batch in (rows, rows[:1]):
+            self._check_outputs(self(batch), len(batch))
+            if not torch.equal(generator, torch.get_rng_state()):
+                raise _refusal(
+                    f"{self.name} draws random numbers in forward, which a resumed run could not repeat; "
+                    "remove dropout and noise"
+                )
+            if any(part is not state[name][0] or part._version != state[name][1] for name, part in self._tensors()):
+                raise _refusal(
+                    f"{self.name} changes its buffers in forward, so acting would change it; use LayerNorm "
+                    "in place of BatchNorm"
+                )
+            if rows._version != given:
+                raise _refusal(
+                    f"{self.name} changes the observations that it is given, which others use too; replace operations "
+                    "in place, such as mul_ and +=, by new tensors"
+                )
+
+    def _check_outputs(self, outputs: Any, rows: int) -> None:
         shape = tuple(getattr(outputs, "shape", ()))
-        if not isinstance(outputs, Tensor) or shape != (TRIAL_ROWS, self.output_size):
+        if not isinstance(outputs, Tensor) or shape != (rows, self.output_size):
             found = shape if isinstance(outputs, Tensor) else type(outputs).__name__
             raise _refusal(
-                f"{self.name} returned {found} for {TRIAL_ROWS} observations, expected "
-                f"{(TRIAL_ROWS, self.output_size)}, because its out_features is {self.output_size}"
+                f"{self.name} returned {found} for {rows} observation{'s' * (rows > 1)}, expected "
+                f"{(rows, self.output_size)}, because its out_features is {self.output_size}"
             )
         if outputs.dtype != torch.float32:
             raise _refusal(f"{self.name} returned {outputs.dtype}, expected torch.float32; convert its output")
-        if not torch.equal(generator, torch.get_rng_state()):
+
+    def _check_parameters(self, rows: Tensor) -> None:
+        """Every parameter that learns must be float32, and the output must depend on it."""
+        learning = {name: parameter for name, parameter in self.network.named_parameters() if parameter.requires_grad}
+        for name, parameter in learning.items():
+            if parameter.dtype != torch.float32:
+                raise _refusal(
+                    f"{self.name} has the parameter {name} of {parameter.dtype}, expected torch.float32; convert it "
+                    "with .float(), or freeze it with requires_grad_(False)"
+                )
+        if not learning:
+            return
+        with torch.enable_grad():
+            total = self(rows).sum()
+        gradients: tuple[Tensor | None, ...] = (None,) * len(learning)
+        if total.requires_grad:
+            gradients = torch.autograd.grad(total, list(learning.values()), allow_unused=True)
+        unused = [name for name, gradient in zip(learning, gradients, strict=True) if gradient is None]
+        if unused:
             raise _refusal(
-                f"{self.name} draws random numbers in forward, which a resumed run could not repeat; "
-                "remove dropout and noise"
+                f"{self.name} has the parameter {unused[0]}, but its output has no gradient in it; remove it, or "
+                "freeze it with requires_grad_(False)"
             )
-        if any(not torch.equal(tensor, self.network.state_dict()[name]) for name, tensor in state.items()):
-            raise _refusal(
-                f"{self.name} changes its buffers in forward, so acting would change it; use LayerNorm "
-                "in place of BatchNorm"
-            )
+
+    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
+        yield from self.network.named_parameters()
+        yield from self.network.named_buffers()
 
     @torch.no_grad()
     def seconds_per_call(self, rows: Tensor) -> float:
