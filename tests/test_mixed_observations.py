@@ -172,6 +172,26 @@ def test_replay_returns_the_bytes_that_went_in_and_stores_each_frame_once() -> N
     assert buffer.observations.nbytes == MixedStore.predicted_bytes(buffer.layout)
 
 
+def test_a_stack_of_images_with_a_dimension_of_its_own_shares_its_frames() -> None:
+    """Each observation has three frames of four and one that is new: bytes as for single frames."""
+    stack = gym.spaces.Box(0, 255, (4, 9, 8, 1), np.uint8)
+    spaces = Spaces(gym.spaces.Dict({"stack": stack, "x": gym.spaces.Box(-1, 1, (1,))}), ACTIONS)
+    frames = np.random.default_rng(0).integers(0, 256, (64, 9, 8, 1), dtype=np.uint8)
+    rows = spaces.encode([{"stack": frames[t : t + 4], "x": np.float32([t / 60])} for t in range(60)])
+    images = tuple((image.start, image.stop, image.shape) for image in spaces.images)
+    layout = ReplayLayout(40, 1, spaces.observation_shape, np.uint8, (), "int64", images=images)
+    buffer, zero, no = ReplayBuffer(layout, gamma=0.9), np.zeros(1, np.int64), np.zeros(1, bool)
+    for t in range(59):
+        buffer.add(rows[t : t + 1], zero, np.float32([t]), rows[t + 1 : t + 2], no, no)
+    batch = buffer.sample(64, np.random.default_rng(0))
+    for row, reward in enumerate(batch.rewards.to(torch.int64).tolist()):
+        assert torch.equal(batch.obs[row], torch.from_numpy(rows[reward]))
+        assert torch.equal(batch.next_obs[row], torch.from_numpy(rows[reward + 1]))
+    assert len(buffer) == 40 and buffer.observations.nbytes == MixedStore.predicted_bytes(layout)
+    one_frame = 9 * 8
+    assert buffer.observations.nbytes < 40 * (1.5 * one_frame + 2 * 4 + 2 * 8), "an image is 4 frames, stored twice"
+
+
 def test_a_buffer_with_images_is_saved_and_loaded_whole() -> None:
     buffer, _ = filled()
     other, _ = filled(steps=0)

@@ -133,6 +133,28 @@ def test_the_mask_of_the_next_state_is_in_the_target(algo: str, double: bool) ->
     assert np.isfinite(targets).all()
 
 
+@pytest.mark.parametrize("algo", ["dqn", "iqn"])
+def test_a_munchausen_reward_is_zero_where_only_one_action_is_allowed(algo: str) -> None:
+    """There the policy is certain: T log 1."""
+    rows = random_rows(64, seed=1)
+    actions = np.arange(64) % 5
+    targets = []
+    for masks in (np.eye(5, dtype=np.float32)[actions], np.ones((64, 5), np.float32)):
+        rows[:, -5:] = masks
+        batch = batch_of(rows, rows, actions)
+        batch.discounts[:] = 0.0
+        learner = make_learner(algo, masked_spaces(), munchausen=True, munchausen_temperature=1.0, batch_size=64)
+        targets.append(float(learner.update(batch)["target_q_mean"]))
+    assert targets[0] == pytest.approx(0.0, abs=1e-6) and targets[1] < -0.1
+
+
+def test_statistics_of_observations_are_those_of_what_the_network_sees() -> None:
+    rows = random_rows(200, seed=3)
+    learner = make_learner("ppo", masked_spaces(), model={"normalize_observations": True})
+    learner.observe(rows)
+    np.testing.assert_allclose(learner.model.normalizer.mean, rows[:, :3].mean(0), rtol=1e-4, atol=1e-5)
+
+
 def test_the_target_of_dqn_is_the_best_allowed_value() -> None:
     learner: DQN = make_learner("dqn", masked_spaces())
     rows = random_rows(30)

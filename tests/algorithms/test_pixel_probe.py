@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -11,7 +12,7 @@ import torch
 from replay_helpers import make_learner
 from rl_training.data.transitions import Transitions
 from rl_training.envs.spaces import Spaces
-from rl_training.envs.task_probes import DotProbe
+from rl_training.envs.task_probes import DotProbe, PendulumPixelsProbe
 
 MODEL = {"encoder": "impala", "encoder_size": 32, "hidden_sizes": [32], "activation": "relu"}
 SETTINGS: dict[str, Any] = {"gamma": 0.1, "batch_size": 64, "actor_learning_rate": 3e-3, "critic_learning_rate": 3e-3}
@@ -49,3 +50,20 @@ def test_a_few_steps_teach_the_critic_where_the_dot_is() -> None:
     assert np.mean(losses[-3:]) < 0.5 * np.mean(losses[:3]), "most of the reward is the distance to the dot"
     changed = torch.cat([part.detach().reshape(-1) for part in learner.model.encoder.parameters()])
     assert not torch.equal(changed, encoder)
+
+
+def test_the_pendulum_of_pixels_is_gymnasium_s() -> None:
+    probe, real = PendulumPixelsProbe(), gym.make("Pendulum-v1")
+    first, _ = probe.reset(seed=5)
+    real.reset(seed=5)
+    assert probe.observation_space.contains(first) and (first[0] == first[1]).all()
+    over = False
+    for step in range(200):
+        action = np.float32([2.0 * np.sin(step)])
+        image, reward, _, over, _ = probe.step(action)
+        state, wanted, _, cut, _ = real.step(action)
+        assert reward == wanted and over == cut
+        rows, columns = np.nonzero(image[1] > 200)
+        towards = np.array([17.5 - rows.mean(), columns.mean() - 17.5])  # up and to the right, from the center
+        assert towards / np.linalg.norm(towards) == pytest.approx([state[0], -state[1]], abs=0.06)
+    assert over and (image[0] != image[1]).any()

@@ -64,6 +64,7 @@ def test_the_next_observation_has_a_draw_of_its_own_and_the_replayed_batch_stays
     kept = images.clone()
     seen = learner.augmented(batch)
     assert not torch.equal(seen.obs, seen.next_obs) and torch.equal(images, kept)
+    assert not torch.equal(seen.obs, images) and not torch.equal(seen.next_obs, images)
     learner.update(batch)
 
 

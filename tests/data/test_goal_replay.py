@@ -46,17 +46,23 @@ def buffer_of(slots: int, num_envs: int = 1, *, share: float = 1.0, n_step: int 
     return GoalReplay(layout, hindsight, gamma=GAMMA, n_step=n_step, **options)
 
 
-def fill(buffer: GoalReplay, rows: range, ends: dict[int, str], invalid: tuple[int, ...] = ()) -> None:
-    """Row r goes from r to r + 0.5 in `seen` and achieves the goal r; env e adds 1000 e. The wish is goal -7."""
+def fill(
+    buffer: GoalReplay, rows: range, ends: dict[int, str], invalid: tuple[int, ...] = (), scale: float = 1.0
+) -> None:
+    """Row r goes from r to r + 0.5 in `seen` and achieves the goal r; env e adds 1000 e. The wish is goal -7.
+
+    Before the step, the goal r - 0.5 was achieved, which no reward depends on.
+    """
     offset = 1000.0 * np.arange(buffer.num_envs)
     for row in rows:
 
         def seen(shown: float, row: int = row) -> np.ndarray:
-            columns = {"achieved_goal": row + offset, "desired_goal": offset * 0 - 7, "seen": shown + offset}
+            achieved = row - (0.5 if shown == row else 0.0)
+            columns = {"achieved_goal": achieved + offset, "desired_goal": offset * 0 - 7, "seen": shown + offset}
             return np.stack([columns[key] for key in ("achieved_goal", "desired_goal", "seen")], 1).astype(np.float32)
 
         ones = np.ones(buffer.num_envs, bool)
-        rewards = -(row + offset + 7).astype(np.float32)
+        rewards = -scale * (row + offset + 7).astype(np.float32)
         buffer.add(
             seen(row),
             np.zeros(buffer.num_envs, np.int64),
@@ -173,10 +179,13 @@ def test_priorities_and_shaped_rewards_work_with_goals() -> None:
     buffer = buffer_of(20, prioritized=PriorityOptions(), hindsight={"shape_rewards": scaled})
     with pytest.raises(EnvError, match=r"compute_reward says -3\.5 where the env gave -7"):
         fill(buffer, range(1), {})  # its rewards are not scaled
-    buffer = buffer_of(20, prioritized=PriorityOptions(), hindsight={"shape_rewards": lambda rewards: rewards * 1})
-    fill(buffer, range(10), {})
+    buffer = buffer_of(20, prioritized=PriorityOptions(), hindsight={"shape_rewards": scaled})
+    fill(buffer, range(10), {}, scale=0.5)
     batch = buffer.sample(64, np.random.default_rng(0), 0.5)
     assert batch.weights is not None and batch.indices is not None
+    distance = batch.obs[:, 1] - batch.obs[:, 2].floor()
+    assert len(distance.unique()) > 3
+    np.testing.assert_allclose(batch.rewards, np.where(distance == 0, 5.0, -0.5 * distance))
     buffer.update_priorities(batch.indices, np.ones(64))
 
 

@@ -14,7 +14,7 @@ from masked_envs import ACTION_SPACES, SIZES, Strict, masked_spaces, random_mask
 from rl_training.algorithms.common.exploration import epsilon_greedy, random_actions, uniform_allowed
 from rl_training.algorithms.common.streams import Streams
 from rl_training.checkup.env_check import check_env
-from rl_training.envs.action_mask import ActionMaskVector
+from rl_training.envs.action_mask import ActionMaskFromMethod, ActionMaskVector, MaskRemoved
 from rl_training.envs.factory import make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.envs.task_probes import ForbiddenActionsProbe
@@ -144,6 +144,28 @@ def test_an_env_without_the_promised_mask_says_so() -> None:
         env.reset(seed=0)
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_mask_may_be_absent_only_where_an_episode_terminates(ends: bool) -> None:
+    class Quiet(gym.Env[Any, Any]):
+        """Shows no mask after its only step."""
+
+        observation_space, action_space = SEEN, gym.spaces.Discrete(3)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+            return np.zeros(2, np.float32), {"action_mask": np.array([0, 1, 0])}
+
+        def step(self, action: Any) -> Any:
+            return np.zeros(2, np.float32), 0.0, ends, not ends, {}
+
+    env = make_env(Quiet, {"action_masks": "info"})
+    np.testing.assert_array_equal(env.reset(seed=0)[0]["action_mask"], [0, 1, 0])
+    if ends:
+        np.testing.assert_array_equal(env.step(1)[0]["action_mask"], [1, 1, 1])
+    else:
+        with pytest.raises(EnvError, match=r"info has no 'action_mask': return it from reset and from every step"):
+            env.step(1)
+
+
 def test_masks_of_several_choices_may_be_a_tuple_and_their_length_is_checked() -> None:
     class Tuples(Strict):
         def __init__(self) -> None:
@@ -178,6 +200,22 @@ def test_a_run_says_once_that_masks_in_infos_are_not_used() -> None:
         problems = collector.info_numbers.take_problems()
         assert len(problems) == told
         assert all("env_kwargs.action_masks=info" in problem for problem in problems)
+
+
+def test_a_run_says_that_masks_of_a_given_vector_env_are_not_used() -> None:
+    for wrap, told in ((lambda env: env, 1), (ActionMaskFromMethod, 0), (MaskRemoved, 0)):
+        envs: Any = SyncVectorEnv([lambda wrap=wrap: wrap(Strict(masks="method"))] * 2, autoreset_mode=SAME)
+        problems = collector_over(envs).info_numbers.take_problems()
+        assert len(problems) == told
+        assert all("wrap each env in rl_training.envs.action_mask.ActionMaskFromMethod" in text for text in problems)
+
+
+def test_a_selection_of_keys_keeps_the_mask() -> None:
+    env = make_env(Strict, {"observation_keys": ["seen"]})
+    assert Spaces(env.observation_space, env.action_space).mask_size == 5
+    assert set(env.reset(seed=0)[0]) == {"seen", "action_mask"}
+    hidden = make_env(Strict, {"observation_keys": ["seen"], "action_masks": "off"})
+    assert set(hidden.reset(seed=0)[0]) == {"seen"}
 
 
 def collector_over(envs: Any) -> Collector:

@@ -85,3 +85,20 @@ class VectorNet(nn.Module):
     def forward(self, observations: Tensor) -> Tensor:
         outputs: Tensor = self.layers(observations.flatten(1))
         return outputs
+
+
+class PretrainedNet(nn.Module):
+    """An encoder of the user's own with a part that is frozen, and one that learns. Both start with known weights."""
+
+    def __init__(self, observation_space: gym.Space[Any], width: int = 6) -> None:
+        super().__init__()
+        assert observation_space.shape is not None
+        size = int(np.prod(observation_space.shape))
+        self.frozen, self.layer = nn.Linear(size, size), nn.Linear(size, width)
+        nn.init.eye_(self.frozen.weight)
+        nn.init.eye_(self.layer.weight)
+        self.frozen.requires_grad_(False)
+        self.out_features = width
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return torch.tanh(self.layer(torch.tanh(self.frozen(observations.flatten(1)))))

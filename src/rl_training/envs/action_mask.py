@@ -57,6 +57,22 @@ def masked_vector(envs: VectorEnv[Any, Any, Any], source: str) -> VectorEnv[Any,
     return ActionMaskVector(envs) if source == "info" else envs
 
 
+def unused_masks(envs: VectorEnv[Any, Any, Any], infos: Mapping[str, Any]) -> str | None:
+    """What to do about masks that these envs, whose observations have none, show elsewhere; None if there are none."""
+    if MASK_KEY in infos:
+        return (
+            f"info[{MASK_KEY!r}]: the env says which actions are allowed, but the run does not use it; set "
+            f"env_kwargs.{MASK_OPTION}=info to use it, or =off to hide this line"
+        )
+    singles = getattr(envs.unwrapped, "envs", None) or [None]
+    if isinstance(singles[0], gym.Env) and not isinstance(singles[0], MaskRemoved) and callable(_method_of(singles[0])):
+        return (
+            f"{MASK_OPTION}(): the envs say which actions are allowed, but the vector env that was passed does not "
+            "show it; wrap each env in rl_training.envs.action_mask.ActionMaskFromMethod"
+        )
+    return None
+
+
 def with_mask(observation: Any, mask: Any, space: gym.Space[Any]) -> Any:
     """A raw observation, or a batch of them, with its mask, in the form of the space of an env with masks."""
     if not _has_key(space):

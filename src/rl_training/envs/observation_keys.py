@@ -1,7 +1,7 @@
 """Keys of a Dict observation that an agent sees; the others are left out.
 
 Selected by `env_kwargs: {observation_keys: [image, state]}`, for one env and for the vector backends that make single
-envs.
+envs. The mask of the actions stays, too: it is a rule of the env and nothing that an agent sees.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from rl_training.envs.spaces import MASK_KEY
 from rl_training.errors import ConfigError, EnvError
 from rl_training.text import one_line
 
@@ -29,7 +30,7 @@ def keys_option(env_kwargs: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class SelectedKeys(gym.ObservationWrapper[dict[str, Any], Any, Any]):
-    """A Dict observation with only the keys `keys`, in the order of the space."""
+    """A Dict observation with only the keys `keys` and the action mask, in the order of the space."""
 
     def __init__(self, env: gym.Env[Any, Any], keys: tuple[str, ...]) -> None:
         super().__init__(env)
@@ -43,7 +44,8 @@ class SelectedKeys(gym.ObservationWrapper[dict[str, Any], Any, Any]):
                 f"env_kwargs.{KEYS_OPTION}: the observation has no {one_line(missing[0], 60)!r}, only "
                 f"{one_line(', '.join(space.spaces), 200)}"
             )
-        self.observation_space = gym.spaces.Dict({key: part for key, part in space.spaces.items() if key in keys})
+        kept = {*keys, MASK_KEY}
+        self.observation_space = gym.spaces.Dict({key: part for key, part in space.spaces.items() if key in kept})
         self._keys = tuple(self.observation_space.spaces)
 
     def observation(self, observation: Any) -> dict[str, Any]:

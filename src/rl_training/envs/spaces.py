@@ -207,6 +207,14 @@ class Spaces:
         return shaped.astype(self._action_dtype, copy=False)
 
     @property
+    def action_bounds(self) -> list[Array]:
+        """What `to_env_actions` needs of a Box: stored bounds, scale and bounds of the env; else empty."""
+        if self.action_kind != "box":
+            return []
+        stored = [self._lowest_stored, self._highest_stored]
+        return [*stored, self._half_range, self._center, self._low, self._high]
+
+    @property
     def row_bytes(self) -> int:
         """The least memory of one stored step: an observation, an action and four more numbers."""
         numbers = math.prod(self.observation_shape)

@@ -238,3 +238,44 @@ class DotProbe(gym.Env[Any, Any]):
         image = np.zeros((1, self.side, self.side), np.uint8)
         image[0, row : row + 2, column : column + 2] = 255
         return image
+
+
+class PendulumPixelsProbe(gym.Env[Any, Any]):
+    """Gymnasium's Pendulum-v1, seen through a camera: only pixels, and speed only in how the rod moves.
+
+    An observation is the two newest pictures of `side` x `side` pixels, drawn from the angle. Dynamics, rewards and the
+    200 steps of an episode are those of Pendulum-v1: the best return is about -140, a policy that does not swing up has
+    -1000 and less.
+    """
+
+    def __init__(self, side: int = 36, length: int = 200) -> None:
+        self.pendulum: Any = gym.make("Pendulum-v1").unwrapped
+        self.side, self.length = side, length
+        self.observation_space = gym.spaces.Box(0, 255, (2, side, side), np.uint8)
+        self.action_space = self.pendulum.action_space
+        places = np.linspace(-1.2, 1.2, side)
+        self.columns, self.rows = np.meshgrid(places, -places)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.pendulum.reset(seed=seed)
+        self.elapsed, self.pictures = 0, [self._picture()] * 2
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        _, reward, _, _, _ = self.pendulum.step(action)
+        self.elapsed += 1
+        self.pictures = [self.pictures[-1], self._picture()]
+        return self._seen(), float(reward), False, self.elapsed >= self.length, {}
+
+    def _picture(self) -> np.ndarray:
+        """A rod from the center, as bright as a pixel is close to it."""
+        angle = self.pendulum.state[0]
+        right, up = -np.sin(angle), np.cos(angle)
+        along = np.clip(self.columns * right + self.rows * up, 0.0, 1.0)
+        distance = np.hypot(self.columns - along * right, self.rows - along * up)
+        picture: np.ndarray = (255 * np.clip(1.5 - distance / 0.1, 0.0, 1.0)).astype(np.uint8)
+        return picture
+
+    def _seen(self) -> np.ndarray:
+        return np.stack(self.pictures)
