@@ -22,7 +22,7 @@ PLAIN: dict[str, Any] = {
     "num_steps": 100,
     "minibatch_size": 100,
     "update_epochs": 4,
-    "learning_rate": 1e-3,
+    "learning_rate": 3e-4,
     "gae_lambda": 0.8,
     "entropy_coef": 0.01,
     "vector_backend": "sync",

@@ -204,7 +204,6 @@ def test_images_and_a_shared_encoder_take_natural_steps() -> None:
 @pytest.mark.parametrize(
     ("settings", "key", "words"),
     [
-        ({"model": {"encoder": "my_nets:Net"}}, "model.encoder", "encoder of your own"),
         ({"model": {"layer_norm": True}}, "model.layer_norm", "set model.layer_norm=false"),
         ({"model": {"blocks": "simba"}}, "model.blocks", "set model.blocks=mlp"),
         ({"model": {"critic": {"layer_norm": True}}}, "model.critic.layer_norm", "set model.critic.layer_norm=false"),

@@ -6,6 +6,7 @@ import copy
 import math
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -28,6 +29,8 @@ from rl_training.algorithms.common.natural_gradient import conjugate_gradient, f
 from rl_training.algorithms.common.on_policy import PolicyBatch, policy_batch
 from rl_training.algorithms.trpo import trpo_loss
 from rl_training.config.algorithms.trpo import TRPOConfig
+from rl_training.envs.spaces import Spaces
+from rl_training.models.cnn.nature import NatureCNN
 
 EVERY_KIND = pytest.mark.parametrize("kind", SPACES)
 SMALL = {"minibatch_size": 8, "update_epochs": 2}
@@ -390,3 +393,16 @@ def test_value_fit_takes_every_epoch_and_lowers_the_error() -> None:
     learner.fit_critic(data)
     assert error() < 0.7 * before
     assert int(learner.critic_optimizer.steps) == 30 * 4
+
+
+def test_fitting_the_critic_of_images_trains_an_encoder_of_its_own() -> None:
+    spaces = Spaces(gym.spaces.Box(0, 255, (1, 36, 36), np.uint8), gym.spaces.Discrete(3))
+    learner = make_learner("trpo", spaces, model={"hidden_sizes": (), "encoder_size": 4}, minibatch_size=8)
+    obs = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (8, 1, 36, 36), dtype=np.uint8))
+    columns = [torch.zeros(8) for _ in range(4)]
+    policy, value = learner.model.policy(obs).detach(), learner.model.value(obs).detach()
+    critic_s_own = [part.detach().clone() for part in learner.model.critic[0].parameters()]
+    learner.fit_critic(PolicyBatch(obs, torch.zeros(8, dtype=torch.int64), *columns[:3], torch.ones(8)))
+    assert torch.equal(learner.model.policy(obs), policy) and not torch.equal(learner.model.value(obs), value)
+    assert any(not torch.equal(*pair) for pair in zip(critic_s_own, learner.model.critic[0].parameters(), strict=True))
+    assert isinstance(learner.model.critic[0], NatureCNN)

@@ -152,6 +152,17 @@ def test_a_convolution_with_one_place_is_a_linear_layer() -> None:
     np.testing.assert_allclose(*answers, rtol=1e-4, atol=1e-5)
 
 
+def test_a_layer_on_a_sequence_is_a_convolution_of_one_pixel() -> None:
+    torch.manual_seed(5)
+    conv, linear = nn.Conv2d(4, 3, 1), nn.Linear(4, 3)
+    parts, gradients = torch.randn(6, 5, 4), torch.randn(6, 5, 3)
+    found = [KroneckerFactors(layer) for layer in (conv, linear)]
+    found[0].observe([(parts.movedim(-1, 1)[..., None], gradients.movedim(-1, 1)[..., None])], 1.0)
+    found[1].observe([(parts, gradients)], 1.0)
+    for name in ("inputs", "outputs"):
+        np.testing.assert_allclose(*(getattr(factors, name) for factors in found), rtol=1e-5, atol=1e-6)
+
+
 def test_factors_are_a_mean_at_first_and_decay_later_and_bases_wait() -> None:
     model, inputs, noise = linear_gaussian()
     optimizer = optimizer_of(model, statistics_decay=0.7, inverse_every=3)
@@ -267,6 +278,27 @@ def test_factors_that_are_not_finite_keep_the_bases_and_no_eigenvalue_is_negativ
     assert torch.equal(factors.input_basis, basis)
 
 
+def test_factors_that_lapack_gives_up_on_are_decomposed_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does so in float32 on some of low rank, such as those of a wide layer behind an image."""
+    decompose = torch.linalg.eigh
+
+    def fragile(matrix: Tensor) -> Any:
+        if matrix.dtype == torch.float32:
+            raise torch.linalg.LinAlgError("failed to converge")
+        return decompose(matrix)
+
+    torch.manual_seed(6)
+    usual, rescued = KroneckerFactors(nn.Linear(4, 3)), KroneckerFactors(nn.Linear(4, 3))
+    for factors in (usual, rescued):
+        factors.observe([(torch.arange(24.0).reshape(6, 4).sin(), torch.arange(18.0).reshape(6, 3).cos())], 1.0)
+    usual.decompose()
+    monkeypatch.setattr(torch.linalg, "eigh", fragile)
+    rescued.decompose()
+    gradient = torch.ones(3, 5)
+    assert rescued.input_basis.dtype == torch.float32
+    torch.testing.assert_close(rescued.natural(gradient, 0.1), usual.natural(gradient, 0.1), rtol=1e-4, atol=1e-5)
+
+
 def test_layers_are_watched_only_when_asked() -> None:
     """A hook that stays would keep every batch of a run."""
     model, inputs, noise = linear_gaussian()
@@ -314,3 +346,45 @@ def test_a_layer_that_it_does_not_know_is_refused_in_one_line(layer: nn.Module, 
     with pytest.raises(ConfigError, match=f"K-FAC knows linear and convolutional layers, but not {name}") as caught:
         kronecker_layers(nn.Sequential(nn.Linear(4, 4), layer), {})
     assert "\n" not in str(caught.value)
+
+
+def test_frozen_layers_stay_and_the_others_step_as_if_they_were_alone() -> None:
+    model, inputs, noise = linear_gaussian()
+    frozen, norm = nn.Linear(3, 3), nn.LayerNorm(3)
+    whole = nn.Sequential(frozen.requires_grad_(False), norm.requires_grad_(False), model)
+    assert kronecker_layers(whole, {}) == [model]
+    vectors = []
+    for network, rows in ((whole, inputs), (model, norm(frozen(inputs)))):
+        optimizer = optimizer_of(network)
+        observed(optimizer, network, rows, noise)
+        vectors.append(optimizer.natural(torch.arange(8.0))[0])
+    torch.testing.assert_close(*vectors)
+
+
+def test_a_layer_may_be_called_with_a_named_input() -> None:
+    model, inputs, noise = linear_gaussian()
+    vectors = []
+    for call in (model, lambda rows: model(input=rows)):
+        optimizer = optimizer_of(model)
+        with optimizer.watching():
+            outputs = call(inputs)
+        optimizer.observe(0.5 * (outputs.detach() + noise - outputs).square().sum())
+        vectors.append(optimizer.natural(torch.arange(8.0))[0])
+    torch.testing.assert_close(*vectors)
+
+
+def test_what_it_cannot_watch_or_share_is_refused_in_one_line() -> None:
+    model, inputs, _ = linear_gaussian()
+    optimizer = optimizer_of(model)
+    with optimizer.watching():
+        outputs = nn.functional.linear(inputs, model.weight, model.bias)
+    with pytest.raises(ConfigError, match=r"has seen no call of Linear\(.*; call the layer itself"):
+        optimizer.observe(outputs.sum())
+    tied = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    tied[1].weight = tied[0].weight
+    with pytest.raises(ConfigError, match="cannot train a weight that two layers share"):
+        kronecker_layers(tied, {})
+    half = nn.Linear(3, 3)
+    half.bias.requires_grad_(False)
+    with pytest.raises(ConfigError, match="cannot train a part of Linear; freeze all of its parameters, or none"):
+        kronecker_layers(half, {})

@@ -26,6 +26,8 @@ LEARNERS: dict[str, dict[str, Any]] = {
     "a2c": NOVELTY,
     "trpo": {**NOVELTY, "minibatch_size": 4},
     "ppg": {**NOVELTY, "minibatch_size": 4, "auxiliary_minibatch_size": 4},
+    "acktr": NOVELTY,
+    "recurrent_ppo": {**NOVELTY, "minibatch_size": 4, "sequence_length": 2, "memory_size": 4},
 }
 
 
@@ -134,9 +136,10 @@ def test_an_advantage_is_that_of_reward_plus_that_of_novelty_by_the_slow_formula
                 delta = reward + 0.7 * measure(stream[k + 1])[1] - measure(stream[k])[1]
                 expected[t, env] += (0.7 * 0.8) ** (k - t) * delta
             expected_targets[t, env] = expected[t, env] + measure(stream[t])[1]
+    rows = np.ones_like(rollout.valid) if algo == "recurrent_ppo" else rollout.valid  # whose batch has every row
     if algo != "ppg":  # its learner then replaces the advantages of the batch by normalized ones
-        np.testing.assert_allclose(batch.advantages - plain[0], 0.5 * expected[rollout.valid], rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(targets, expected_targets[rollout.valid], rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(batch.advantages - plain[0], 0.5 * expected[rows], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(targets, expected_targets[rows], rtol=1e-3, atol=1e-4)
     assert {"novelty", "novelty_loss", "novelty_value_loss"} <= result.metrics.keys()
     assert networks is learner.novelty.networks
 
@@ -199,7 +202,7 @@ def test_state_restores_networks_optimizer_and_scale() -> None:
         assert torch.equal(left.networks.normalizer.mean, right.networks.normalizer.mean)
 
 
-@pytest.mark.parametrize("algo", ["impala", "dqn", "sac", "recurrent_ppo"])
+@pytest.mark.parametrize("algo", ["impala", "dqn", "sac", "pqn"])
 def test_algorithms_without_it_refuse_the_setting_in_one_line(algo: str) -> None:
     env = "Pendulum-v1" if algo == "sac" else "CartPole-v1"
     with pytest.raises(ConfigError, match="novelty_coef") as refusal:

@@ -29,6 +29,7 @@ DIFFERENT = {
     "pqn": NETWORKS - {"importance_exponent"} | {"exploration", "layer_norm"},
     "ddpg": NETWORKS | {"exploration_noise", "tau", "actor_learning_rate", "batch_size"},
     "td3": NETWORKS | {"learning_starts"},
+    "apex_td3": NETWORKS | {"learning_starts", "samples_per_insert"},
     "sac": NETWORKS,
     "d4pg": NETWORKS | {"tau"},
     "naf": NETWORKS,

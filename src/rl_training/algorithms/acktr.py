@@ -23,8 +23,9 @@ from rl_training.algorithms.a2c import a2c_loss
 from rl_training.algorithms.common.compile.compiled_step import Scalar
 from rl_training.algorithms.common.dead_units import some_rows
 from rl_training.algorithms.common.kfac import KFACOptimizer
-from rl_training.algorithms.common.learner import Learner, UpdateResult
+from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.algorithms.common.metrics import Metrics
+from rl_training.algorithms.common.novelty import NoveltyLearner
 from rl_training.algorithms.common.on_policy import PolicyBatch, policy_batch, rollout_metrics
 from rl_training.algorithms.common.streams import Streams
 from rl_training.config.algorithms.acktr import ACKTRConfig
@@ -54,7 +55,7 @@ def sampled_loss(log_probs: Tensor, values: Tensor, noise: Tensor, fisher_coef: 
     return loss
 
 
-class ACKTR(Learner[ACKTRConfig]):
+class ACKTR(NoveltyLearner[ACKTRConfig]):
     """One natural-gradient step on each rollout."""
 
     def __init__(self, spaces: Spaces, config: TrainConfig, streams: Streams):
@@ -75,11 +76,12 @@ class ACKTR(Learner[ACKTRConfig]):
 
     def update(self, rollout: Rollout) -> UpdateResult:
         batch = policy_batch(rollout, self.model, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda)
+        novelty = self.seek_novelty(batch, rollout)
         self.set_learning_rates()
         self.optimizer.max_kl.fill_(self.scheduled(self.config.max_kl))
         metrics = self._gradient_step(batch)
         self.updates += 1
-        metrics |= rollout_metrics(batch, metrics, self.model)
+        metrics |= novelty | rollout_metrics(batch, metrics, self.model)
         metrics |= self.probe(lambda: self.model.evaluate_actions(some_rows(batch.obs), some_rows(batch.actions)))
         return UpdateResult(metrics)
 

@@ -18,10 +18,15 @@ from torch import Tensor
 from rl_training.algorithms.common.dead_units import some_rows
 from rl_training.algorithms.common.learner import UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
-from rl_training.algorithms.common.natural_gradient import conjugate_gradient, fisher_product, flat_gradient
+from rl_training.algorithms.common.natural_gradient import (
+    conjugate_gradient,
+    fisher_product,
+    flat_gradient,
+    twice_differentiable,
+)
 from rl_training.algorithms.common.novelty import NoveltyLearner
 from rl_training.algorithms.common.on_policy import PolicyBatch, minibatches, normalize, policy_batch, rollout_metrics
-from rl_training.algorithms.common.optimizer import flatten_parameters
+from rl_training.algorithms.common.optimizer import flatten_parameters, trained
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.ppo import ppo_value_loss
 from rl_training.config.algorithms.trpo import TRPOConfig
@@ -53,7 +58,7 @@ class TRPO(NoveltyLearner[TRPOConfig]):
         # Fitting the critic must not move the policy: the two share no parameters.
         self.model: MLPActorCritic = self.build(lambda: MLPActorCritic(spaces, config.model, share_encoder=False))
         named = self.model.named_parameters()
-        self.policy_parameters = [p for name, p in named if not name.startswith("critic.")]
+        self.policy_parameters = trained(p for name, p in named if not name.startswith("critic."))
         self.policy_vector = flatten_parameters(self.policy_parameters)
         self.critic_optimizer = self.add_optimizer(self.model.critic, self.config.learning_rate)
 
@@ -74,7 +79,8 @@ class TRPO(NoveltyLearner[TRPOConfig]):
         loss, metrics = self._surrogate(old, batch)
         gradient = -flat_gradient(loss, self.policy_parameters)
         # A second forward pass: taking the gradient has freed the graph of the first.
-        kl = self.model.distribution.kl(fixed, self.model.policy(batch.obs)).mean()
+        with twice_differentiable():
+            kl = self.model.distribution.kl(fixed, self.model.policy(batch.obs)).mean()
         fisher = fisher_product(kl, self.policy_parameters)
         direction = conjugate_gradient(
             lambda vector: fisher(vector) + self.config.damping * vector,

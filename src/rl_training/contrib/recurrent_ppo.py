@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.common.compile.compiled_step import Scalar
-from rl_training.algorithms.common.learner import Action, Learner, UpdateResult
+from rl_training.algorithms.common.learner import Action, UpdateResult
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
+from rl_training.algorithms.common.novelty import NoveltyLearner
 from rl_training.algorithms.common.on_policy import PolicyBatch, flat_batch, rollout_metrics
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.ppo import ppo_loss
@@ -54,7 +55,7 @@ def recurrent_ppo_loss(
     return ppo_loss(*outputs, batch, config, clip_range=clip_range, entropy_coef=entropy_coef)
 
 
-class RecurrentPPO(Learner[RecurrentPPOConfig]):
+class RecurrentPPO(NoveltyLearner[RecurrentPPOConfig]):
     """PPO with a recurrent policy: several epochs over each rollout, in minibatches of whole sequences."""
 
     probe_every = 10
@@ -84,6 +85,7 @@ class RecurrentPPO(Learner[RecurrentPPOConfig]):
 
     def update(self, rollout: Rollout) -> UpdateResult:
         batch = self._batch(rollout)
+        novelty = self.seek_novelty(batch, rollout)
         self.buffer.store(rollout)
         self.set_learning_rates()
         clip_range = self.scheduled_tensor(self.config.clip_range)
@@ -97,7 +99,7 @@ class RecurrentPPO(Learner[RecurrentPPOConfig]):
         self.updates += 1
         metrics = mean_metrics(history)
         valid = batch.select(torch.from_numpy(np.flatnonzero(rollout.valid)).to(self.device))
-        metrics |= rollout_metrics(valid, metrics, self.model)
+        metrics |= novelty | rollout_metrics(valid, metrics, self.model)
         metrics |= self.probe(lambda: self.model.evaluate_actions(minibatch.obs, minibatch.actions, sequences))
         return UpdateResult(metrics | {"learning_rate": self.scheduled_tensor(self.config.learning_rate)})
 

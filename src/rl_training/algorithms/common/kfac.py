@@ -16,33 +16,50 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rl_training.algorithms.common.optimizer import Optimizer
+from rl_training.algorithms.common.optimizer import Optimizer, trained
 from rl_training.errors import ConfigError
 
 Layer = nn.Linear | nn.Conv2d
 
 
 def kronecker_layers(model: nn.Module, known: Mapping[nn.Parameter, float]) -> list[Layer]:
-    """The linear and convolutional layers of `model`. Any other layer with parameters raises ConfigError.
+    """The linear and convolutional layers of `model` that learn. Any other layer that learns raises ConfigError.
 
     `known` are parameters outside of these layers whose Fisher matrix is this number times the identity.
     """
     layers: list[Layer] = []
     for module in model.modules():
-        if isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and _is_plain(module)):
-            layers.append(module)
+        own = list(module.parameters(recurse=False))
+        unknown = [parameter for parameter in trained(own) if parameter not in known]
+        if not unknown:
             continue
-        if any(parameter not in known for parameter in module.parameters(recurse=False)):
+        if not (isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and _is_plain(module))):
             raise ConfigError(
                 f"model: K-FAC knows linear and convolutional layers, but not {type(module).__name__}; use a network "
-                "without it, or another algorithm"
+                "without it, freeze it with requires_grad_(False), or use another algorithm"
             )
+        if len(unknown) < len(own):
+            raise ConfigError(
+                f"model: K-FAC cannot train a part of {type(module).__name__}; freeze all of its parameters, or none"
+            )
+        layers.append(module)
+    if len({layer.weight for layer in layers}) < len(layers):
+        raise ConfigError("model: K-FAC cannot train a weight that two layers share; call one layer twice instead")
     return layers
 
 
 def _is_plain(layer: nn.Conv2d) -> bool:
     """Whether every output sees every input channel at the place that its number says."""
     return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+
+
+def eigenvectors(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors. In float32, LAPACK gives up on some factors of wide layers that have few rows."""
+    try:
+        values, basis = torch.linalg.eigh(matrix)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        values, basis = torch.linalg.eigh(matrix.cpu().double())
+    return values.to(matrix), basis.to(matrix)
 
 
 class KroneckerFactors:
@@ -76,9 +93,12 @@ class KroneckerFactors:
             places = patches.shape[2]
             inputs = patches.transpose(1, 2).flatten(0, 1)
             gradients = gradients.flatten(2).transpose(1, 2).flatten(0, 1)
+        elif inputs.ndim > 2:  # a layer on each part of a sequence
+            inputs, gradients = inputs.flatten(0, -2), gradients.flatten(0, -2)
+            places = len(inputs) // count
         if self.layer.bias is not None:
             inputs = torch.cat([inputs, inputs.new_ones(len(inputs), 1)], 1)
-        # A place of an image is one use of the weights. A sums over them and S averages: their product has T^1.
+        # A place of an image or sequence is one use of the weights. A sums over them, S averages: the product has T^1.
         return inputs.T @ inputs / count, gradients.T @ gradients / (count * places)
 
     def decompose(self) -> None:
@@ -86,7 +106,7 @@ class KroneckerFactors:
         if not (self.inputs.isfinite().all() and self.outputs.isfinite().all()):
             return  # the loss or its gradient is not finite either, which the run reports
         for name in ("input", "output"):
-            values, basis = torch.linalg.eigh(getattr(self, f"{name}s"))
+            values, basis = eigenvectors(getattr(self, f"{name}s"))
             getattr(self, f"{name}_values").copy_(values.clamp(min=0.0))
             getattr(self, f"{name}_basis").copy_(basis)
 
@@ -137,10 +157,10 @@ class KFACOptimizer(Optimizer):
         seen: dict[Layer, list[tuple[Tensor, Tensor]]] = {factors.layer: [] for factors in self.factors}
         self._seen = seen
 
-        def keep(layer: Any, inputs: tuple[Tensor, ...], outputs: Tensor) -> None:
-            seen[layer].append((inputs[0].detach(), outputs))
+        def keep(layer: Any, inputs: tuple[Tensor, ...], named: dict[str, Tensor], outputs: Tensor) -> None:
+            seen[layer].append(((*inputs, *named.values())[0].detach(), outputs))
 
-        handles = [layer.register_forward_hook(keep) for layer in seen]
+        handles = [layer.register_forward_hook(keep, with_kwargs=True) for layer in seen]
         try:
             yield
         finally:
@@ -153,6 +173,10 @@ class KFACOptimizer(Optimizer):
         The graph of the model is kept: the gradient of the loss itself is taken from it afterwards.
         """
         assert self._seen is not None, "the layers were not watched"
+        if missing := [layer for layer, calls in self._seen.items() if not calls]:
+            raise ConfigError(
+                f"model: K-FAC has seen no call of {missing[0]}; call the layer itself, not a function with its weights"
+            )
         calls = [(factors, call) for factors in self.factors for call in self._seen[factors.layer]]
         gradients = torch.autograd.grad(
             sampled_loss, [outputs for _, (_, outputs) in calls], retain_graph=True, allow_unused=True

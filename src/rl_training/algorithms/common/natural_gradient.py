@@ -6,11 +6,19 @@ All vectors are flat: the entries of all parameters, in the order of the list.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Product = Callable[[Tensor], Tensor]
+
+
+def twice_differentiable() -> AbstractContextManager[None]:
+    """Within this context, attention is made of operations with a second derivative, which its fast form has not."""
+    context: AbstractContextManager[None] = sdpa_kernel(SDPBackend.MATH)
+    return context
 
 
 def flat_gradient(output: Tensor, parameters: Sequence[nn.Parameter], *, differentiable: bool = False) -> Tensor:

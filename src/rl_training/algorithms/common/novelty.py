@@ -85,16 +85,17 @@ class NoveltyBonus:
             rewards, values[:-1], values[-1], gamma=self.config.novelty_gamma, gae_lambda=gae_lambda
         )
         device, coef = batch.advantages.device, np.float32(self.config.novelty_coef)
-        batch.advantages = batch.advantages + torch.from_numpy(coef * advantages[valid]).to(device)
+        kept = valid if len(batch) < valid.size else np.ones_like(valid)  # recurrent PPO needs every row
+        batch.advantages = batch.advantages + torch.from_numpy(coef * advantages[kept]).to(device)
         metrics = {"novelty": torch.tensor(float(novelty[valid].mean()))}
-        return torch.from_numpy((advantages + values[:-1])[valid]).to(device), metrics
+        return torch.from_numpy((advantages + values[:-1])[kept]).to(device), metrics
 
     def fit(self, obs: Tensor, returns: Tensor, learning_rate: float, rng: np.random.Generator) -> Metrics:
         """Train imitation and critic on the observations of a rollout."""
         self.optimizer.set_learning_rate(learning_rate)
         history: list[Metrics] = []
         for _ in range(self.config.novelty_epochs):
-            order = torch.from_numpy(rng.permutation(len(obs)))
+            order = torch.from_numpy(rng.permutation(len(obs))).to(obs.device)
             for rows in order.tensor_split(max(1, round(len(obs) / self.rows))):
                 errors, values = self.networks.errors(obs[rows]), self.networks.value(obs[rows])
                 loss, metrics = novelty_loss(errors, values, returns[rows])

@@ -75,6 +75,9 @@ class StateNoiseLearner(Learner[Config]):
         initial: float | None = settings.noise_log_std if settings.state_dependent_noise else None
         return initial
 
+    def _only_samples(self) -> bool:
+        return type(self).act is StateNoiseLearner.act and self.noise_matrices is None
+
     def act(
         self, obs: np.ndarray, *, explore: bool, episode_starts: np.ndarray | None = None, memory: Any = None
     ) -> Action:

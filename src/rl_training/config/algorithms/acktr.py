@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
+from rl_training.config.algorithms.novelty import NoveltyConfig
 from rl_training.config.base import (
     GaeLambda,
     LearningRate,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rl_training.config.train_config import TrainConfig
 
 
-class ACKTRConfig(OnPolicyConfig):
+class ACKTRConfig(NoveltyConfig, OnPolicyConfig):
     compilable: ClassVar[bool] = False
 
     num_steps: NumSteps = 20
@@ -53,12 +54,6 @@ class ACKTRConfig(OnPolicyConfig):
     def check(self, train: TrainConfig) -> None:
         super().check(train)
         model = train.model
-        if ":" in model.encoder:
-            raise ConfigError(
-                "model.encoder: acktr needs to know every layer (K-FAC: linear and convolutional ones), and cannot use "
-                "an encoder of your own; use auto, mlp, nature or impala, or another algorithm such as a2c",
-                key="model.encoder",
-            )
         for name, part in (("model", model), ("model.critic", model.for_critic())):
             if part.layer_norm or part.blocks != "mlp":
                 field = "layer_norm" if part.layer_norm else "blocks"

@@ -1,4 +1,4 @@
-"""Settings of the novelty bonus (random network distillation), which PPO, A2C, TRPO and PPG share."""
+"""Settings of the novelty bonus (random network distillation): PPO, recurrent PPO, A2C, TRPO, ACKTR and PPG."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from rl_training.config.algorithms.minibatches import MinibatchSize
+from rl_training.config.algorithms.novelty import NoveltyConfig
 from rl_training.config.algorithms.ppo import ClippedConfig
 from rl_training.config.base import NumSteps
 from rl_training.errors import ConfigError
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from rl_training.config.train_config import TrainConfig
 
 
-class RecurrentPPOConfig(ClippedConfig):
+class RecurrentPPOConfig(NoveltyConfig, ClippedConfig):
     # Sequences end with their episodes, so minibatches rarely have the same shape.
     compilable: ClassVar[bool] = False
 
