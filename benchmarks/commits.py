@@ -4,12 +4,15 @@
     python benchmarks/commits.py OLD NEW                two commits
     python benchmarks/commits.py OLD --only DQN         rows whose name or title contains the text
     python benchmarks/commits.py OLD --pairs 9          more pairs of windows, for a machine that is not quiet
+    python benchmarks/commits.py OLD --preset ppo/cartpole --preset sac/pendulum
+                                                        these presets uncompiled, by processor time of one thread
 
 Each commit has a worker process that trains without an end. The workers are measured in turn, old, new, old, new, each
 time for one window of a few seconds; the one that is not measured waits. Imports, compiling and warm-up are left out.
 The ratio of a row is the median over its pairs of the new speed divided by the old one. A row is SLOWER if its ratio is
-below 0.97. The exit code is 1 if any row is. Rows that differ only in the peer are the same work here and are measured
-once. Run it on a machine that does nothing else.
+below 0.97, a preset below 0.98. The exit code is 1 if any is. Rows that differ only in the peer are the same work here
+and are measured once. Run it on a machine that does nothing else. Presets may be measured on a busy one: other programs
+do not use up processor time, though they make it worth a little less.
 """
 
 from __future__ import annotations
@@ -24,14 +27,17 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from workers import WARM_UP, Worker, start_ours
-from works import WORKS, own_works
+from workers import WARM_UP, Worker, cores, start_config
+from works import ENDLESS, WORKS, own_works
+
+from rl_training.config.loading import load_config
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PAIRS, WINDOW = 5, 4.0
-LIMIT = 0.97
+LIMIT, PRESET_LIMIT = 0.97, 0.98
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,7 @@ class Row:
     title: str
     old: Sequence[float]
     new: Sequence[float]
+    limit: float = LIMIT
 
     @property
     def ratios(self) -> list[float]:
@@ -52,12 +59,13 @@ class Row:
 
     @property
     def is_slower(self) -> bool:
-        return self.ratio < LIMIT
+        return self.ratio < self.limit
 
     def __str__(self) -> str:
         speeds = [f"{statistics.median(speeds):,.0f}" for speeds in (self.old, self.new)]
         ratio = f"{self.ratio:.3f} ({min(self.ratios):.3f} .. {max(self.ratios):.3f})"
-        return " | ".join(["", self.title, *speeds, ratio, "SLOWER" if self.is_slower else "within 3 %", ""]).strip()
+        verdict = "SLOWER" if self.is_slower else f"within {100 * (1 - self.limit):.0f} %"
+        return " | ".join(["", self.title, *speeds, ratio, verdict, ""]).strip()
 
 
 HEADER = "| work | old | new | new/old | |\n| --- | --- | --- | --- | --- |"
@@ -68,18 +76,43 @@ def chosen_works(only: str) -> list[str]:
     return own_works([name for name, work in WORKS.items() if text in name.lower() or text in work.title.lower()])
 
 
-def measure(name: str, checkouts: Sequence[Path], pairs: int, window: float) -> Row:
+@dataclass(frozen=True)
+class Task:
+    """What a row trains, and by which clock its windows are measured."""
+
+    title: str
+    config: dict[str, Any]
+    threads: int
+    clock: str
+    limit: float
+
+
+def task_of_work(name: str) -> Task:
+    return Task(WORKS[name].title, WORKS[name].ours, cores(), "wall", LIMIT)
+
+
+def task_of_preset(preset: str) -> Task:
+    """The preset without an end and without evaluations, exploring as in most of its run."""
+    config: dict[str, Any] = {"preset": preset, "total_timesteps": ENDLESS, "eval_every": 0, "compile": "off"}
+    if hasattr(load_config(preset).algo_kwargs, "exploration"):
+        config["algo_kwargs.exploration"] = 0.05
+    return Task(preset, config, 1, "processor", PRESET_LIMIT)
+
+
+def measure(task: Task, checkouts: Sequence[Path], pairs: int, window: float) -> Row:
     workers: list[Worker] = []
     try:
         for checkout in checkouts:
-            path = os.pathsep.join([str(HERE), str(checkout / "src")])
-            workers.append(start_ours(WORKS[name], min(WARM_UP, window), {"PYTHONPATH": path}))
-        old, new = workers
-        rates = [(old.rate(window), new.rate(window)) for _ in range(pairs)]
+            path = {"PYTHONPATH": os.pathsep.join([str(HERE), str(checkout / "src")])}
+            workers.append(start_config(task.config, min(WARM_UP, window), path, task.threads, task.clock))
+        rates: list[list[float]] = [[], []]
+        for pair in range(pairs):
+            for index in (0, 1) if pair % 2 == 0 else (1, 0):  # neither commit is always the first of a pair
+                rates[index].append(workers[index].rate(window))
     finally:
         for worker in workers:
             worker.stop()
-    return Row(WORKS[name].title, [pair[0] for pair in rates], [pair[1] for pair in rates])
+    return Row(task.title, *rates, task.limit)
 
 
 def check_out(commit: str | None, folder: Path) -> Path:
@@ -101,22 +134,27 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("new", metavar="NEW", nargs="?", help="commit after the change; default: the working tree")
     parser.add_argument("--pairs", type=int, default=PAIRS, help=f"windows of each commit (default: {PAIRS})")
     parser.add_argument("--window", type=float, default=WINDOW, help=f"seconds of one window (default: {WINDOW:g})")
-    parser.add_argument("--only", metavar="TEXT", default="", help="rows whose name or title contains TEXT")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--only", metavar="TEXT", default="", help="rows whose name or title contains TEXT")
+    chosen.add_argument("--preset", metavar="NAME", action="append", help="a preset instead of rows; may be repeated")
     return parser.parse_args()
 
 
 def main() -> int:
     arguments = parse_arguments()
-    names = chosen_works(arguments.only)
-    if not names:
+    if arguments.preset:
+        tasks = [task_of_preset(preset) for preset in arguments.preset]
+    else:
+        tasks = [task_of_work(name) for name in chosen_works(arguments.only)]
+    if not tasks:
         raise SystemExit(f"--only {arguments.only}: no row has such a name; there are {', '.join(WORKS)}")
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         commits = {"old": arguments.old, "new": arguments.new}
         checkouts = [check_out(commit, Path(folder) / name) for name, commit in commits.items()]
         print(HEADER, flush=True)
-        for name in names:
-            rows.append(measure(name, checkouts, arguments.pairs, arguments.window))
+        for task in tasks:
+            rows.append(measure(task, checkouts, arguments.pairs, arguments.window))
             print(rows[-1], flush=True)
     worst = min(rows, key=lambda row: row.ratio)
     print(f"\nworst ratio: {worst.ratio:.3f} ({worst.title})")

@@ -6,9 +6,10 @@
     .venv-bench/bin/python benchmarks/defaults.py --table            only write the page from the stored results
     .venv-bench/bin/python benchmarks/defaults.py --list             the rows and how many runs each has
 
-Both sides run in one virtual environment: that of `make bench-setup`, with `pip install minigrid highway-env`. A run is
-one process with one thread. Its result is a small file in docs/benchmarks/results/defaults, so the command continues
-where it stopped. The sides alternate, seed by seed. Delete the files of a side to measure it again.
+Both sides run in one virtual environment: that of `make bench-setup`, with `pip install minigrid highway-env` and
+`pip install -e ".[box2d,mujoco]"`. A run is one process with one thread. Its result is a small file in
+docs/benchmarks/results/defaults, so the command continues where it stopped. The sides alternate, seed by seed. Delete
+the files of a side to measure it again.
 
 The rule: the last policy of a run, deterministic, 20 episodes with reset seeds 10000 to 10019, cut after 1,000 steps. A
 row is behind if its mean is lower by more than the spread of the seeds: the larger range of the two sides.

@@ -16,7 +16,8 @@ import rl_training
 
 
 def main() -> None:
-    config, warm_up = json.loads(sys.argv[1]), float(sys.argv[2])
+    config, warm_up, clock = json.loads(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+    preset = config.pop("preset", None)
     windows: Windows | None = None
 
     def callback(progress: Any) -> bool:
@@ -24,12 +25,13 @@ def main() -> None:
         if windows is None:
             if progress.updates == 0:
                 return True  # the replay buffer is not filled yet
-            windows = Windows(warm_up)
+            windows = Windows(warm_up, clock)
         return windows.between_rounds(progress.env_steps)
 
     with tempfile.TemporaryDirectory() as folder:
         quiet = {"output_dir": folder, "log_every": 10_000}
-        rl_training.train(rl_training.load_config(config | quiet), callback=callback, show=False)
+        run = [config | quiet] if preset is None else [preset, config | quiet]
+        rl_training.train(rl_training.load_config(*run), callback=callback, show=False)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ SOURCE = PLACE / f"pufferlib-{VERSION}"
 STUBS = PLACE / "stubs"
 
 REQUIRES = ["numpy<2", "gymnasium==0.29.1", "gym==0.23", "pettingzoo==1.24.1", "shimmy[gym-v21]"]
-REQUIRES += ["psutil", "rich", "rich_argparse", "imageio", "pybind11", "ninja", "setuptools<80", "wheel"]
+REQUIRES += ["heavyball<2", "psutil", "rich", "rich_argparse", "imageio", "pybind11", "ninja", "setuptools<80", "wheel"]
 
 DRAWING = """
 #pragma once

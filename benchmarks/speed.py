@@ -1,6 +1,6 @@
 """Measure training speed: compare with other libraries, break down the time, and scale envs and network width.
 
-    python benchmarks/speed.py                  compare with Stable-Baselines3, SBX and PufferLib
+    python benchmarks/speed.py                  compare with Stable-Baselines3, SBX, PufferLib and a loop in JAX
     python benchmarks/speed.py breakdown        time per part of our training loop
     python benchmarks/speed.py growth           scaling with the number of envs and the network width
     python benchmarks/speed.py kernels          cost of a gradient step on images, per layer

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rl_training.command_line.common.clock_options import (
+    CLOCK_RUNS,
+    BoardName,
+    BudgetSeconds,
+    Checkout,
+    ClockRunsDir,
+    FirstSeed,
+    Minutes,
+    OnlyTasks,
+    Repeats,
+    SeedCount,
+    Sides,
+    Warm,
+    select_tasks,
+)
 from rl_training.command_line.common.options import Json, Quiet
 from rl_training.command_line.common.output import print_json, print_text, show, stdout_reserved, table
 from rl_training.command_line.common.zoo_options import (
@@ -21,10 +37,12 @@ from rl_training.command_line.common.zoo_options import (
     check_results_folder,
     select_rows,
 )
-from rl_training.errors import EXIT_RESUMABLE, RLTrainingError
+from rl_training.errors import EXIT_RESUMABLE, ConfigError, RLTrainingError
+from rl_training.program import call
 from rl_training.terminal import print_error
 
 if TYPE_CHECKING:
+    from rl_training.zoo.clock.board import Task
     from rl_training.zoo.manifest import Entry, Manifest
 
 zoo = typer.Typer(no_args_is_help=True, help="Run benchmarks and compare their scores with references.")
@@ -38,6 +56,7 @@ def list_zoo(
     as_json: Json = False,
 ) -> None:
     """List the benchmarks, or the rows of one."""
+    from rl_training.zoo.clock.board import list_boards
     from rl_training.zoo.manifest import list_manifests, list_single_rows, load_manifest
 
     if manifest is not None:
@@ -58,6 +77,7 @@ def list_zoo(
     else:
         show(table(["benchmark", "title", "rows", "long rows"], [list(row.values()) for row in rows], ["rows"]))
         print_text(f"Single rows: {', '.join(list_single_rows())}")
+        print_text(f"Boards of wall time, for `{call('zoo', 'clock')}`: {', '.join(list_boards())}")
 
 
 def _show_rows(manifest: Manifest, as_json: bool) -> None:
@@ -129,13 +149,7 @@ def run_zoo(
         outcome = launch(pending, jobs, display)
     lines = make_table(entries, gather(entries, seeds, str(output_dir)), seeds, fraction)
     _show_table(benchmark.title, lines, seeds, as_json)
-    if outcome.stopped:
-        print_error("stopped and saved; run the same command to continue")
-        raise typer.Exit(EXIT_RESUMABLE)
-    if outcome.failures:
-        name, why = next(iter(outcome.failures.items()))
-        more = f" (and {len(outcome.failures) - 1} more)" if len(outcome.failures) > 1 else ""
-        raise RLTrainingError(f"{name} failed: {why}{more}; all other runs are finished")
+    _end(outcome.failures, "stopped and saved" if outcome.stopped else None)
 
 
 @zoo.command("table")
@@ -209,6 +223,100 @@ def bands_zoo(
         missing = f"; the others have fewer than {seeds_text(seeds)} (--seeds)" * (len(written) < len(entries))
         summary = f"{len(written)} of {len(entries)} rows{missing}"
         print_text(*(f"wrote {path}" for path in written), summary)
+
+
+@zoo.command("clock")
+def clock_zoo(
+    board: BoardName,
+    only: OnlyTasks = None,
+    sides: Sides = None,
+    seeds: SeedCount = None,
+    first_seed: FirstSeed = 0,
+    budget: BudgetSeconds = None,
+    minutes: Minutes = None,
+    long: Annotated[bool, typer.Option("--long", help="Include tasks that take hours.")] = False,
+    warm: Warm = False,
+    repeats: Repeats = 1,
+    checkout: Checkout = None,
+    output_dir: ClockRunsDir = CLOCK_RUNS,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the runs that are left without running.")] = False,
+    only_table: Annotated[bool, typer.Option("--table", help="Run nothing; use the results that are there.")] = False,
+    write: Annotated[
+        Path | None,
+        typer.Option("--write", metavar="DIR", help="Write the page, a picture and the results to this directory."),
+    ] = None,
+    results_folder: ResultsFolder = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Measure wall time: seconds to a solved task, or the score after minutes, of this library and of others.
+
+    Run it on an idle machine. After an interruption, run the same command to continue.
+    """
+    chosen, tasks = select_tasks(board, only, sides, budget, minutes, long)
+    numbers = range(first_seed, first_seed + (seeds or chosen.seeds))
+    if write is not None and first_seed:
+        raise ConfigError("--write: the page shows seeds from 0 on, leave --first-seed out")
+    check_results_folder(results_folder)
+
+    from rl_training.zoo.clock.clock_page import stored_results, write_clock
+    from rl_training.zoo.clock.clock_run import Sat, plan_sitting, sit
+    from rl_training.zoo.clock.clock_table import clock_lines
+
+    sat = Sat()
+    if not only_table:
+        plan = plan_sitting(tasks, numbers, output_dir, checkout, warm=warm, start=not dry_run)
+        print_error(*plan.left_out)
+        if dry_run:
+            facts = [
+                {"task": each.task.name, "side": each.side.name, "seed": each.seed, "seconds": each.task.limit}
+                for each in plan.turns
+            ]
+            if as_json:
+                print_json(facts)
+            else:
+                texts = [f"{each.title}: at most {each.task.limit:g} s" for each in plan.turns]
+                total = f"{len(plan.turns)} runs left, {plan.done} done; at most {plan.longest_seconds / 3600:.1f} h"
+                print_text(*texts, total)
+            return
+        sat = sit(plan, output_dir, warm=warm, repeats=repeats, tell=(lambda text: None) if quiet else print_error)
+    folders = [output_dir, *stored_results(write, results_folder)]
+    lines = clock_lines(tasks, numbers, folders, sat.failures)
+    _show_clock(chosen.title, tasks, lines, as_json)
+    if write is not None:
+        for path in write_clock(chosen, write, output_dir):
+            print_error(f"wrote {path}")
+    _end(sat.failures, "stopped" if sat.stopped else None)
+
+
+def _end(failures: Mapping[str, str], stopped: str | None) -> None:
+    """The exit code of a command with several runs, and a line if something is left to do."""
+    if stopped is not None:
+        print_error(f"{stopped}; run the same command to continue")
+        raise typer.Exit(EXIT_RESUMABLE)
+    if failures:
+        name, why = next(iter(failures.items()))
+        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        raise RLTrainingError(f"{name} failed: {why}{more}; all other runs are finished")
+
+
+def _show_clock(title: str, tasks: Sequence[Task], lines: list[dict[str, Any]], as_json: bool) -> None:
+    from rl_training.zoo.clock.clock_table import SOLVED_COLUMNS, remarks, score_cells, score_columns, solved_cells
+
+    if as_json:
+        print_json(lines)
+        return
+    print_text(title)
+    for task in tasks:
+        of_task = [line for line in lines if line["task"] == task.name]
+        if task.minutes:
+            print_text(f"{task.name}: {task.text.env}")
+            columns, rows = score_columns(task), [score_cells(line) for line in of_task]
+        else:
+            print_text(f"{task.name}: {task.text.env} at {task.text.threshold:g}")
+            columns, rows = list(SOLVED_COLUMNS), [solved_cells(line) for line in of_task]
+        show(table(columns, rows, columns[1:]))
+        print_text(*remarks(of_task))
 
 
 def _show_table(title: str, lines: list[dict[str, Any]], seeds: int, as_json: bool) -> None:

@@ -24,6 +24,7 @@ from rl_training.program import call
 from rl_training.zoo.published import CurveText, PublishedCurve, checked_curve
 
 MAIN = "benchmark"
+CLOCK = "clock"  # the directory of the boards of wall time (zoo/clock/)
 PART = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 ROW_NAME = re.compile(rf"{PART}(/{PART})*")  # a row name is also a file path, so no part may be `..`
 LONGEST_NAME = 50  # a run name adds the seed to it
@@ -132,7 +133,9 @@ def list_single_rows() -> list[str]:
     """Names of the packaged files that hold a single row, sorted."""
     folder = zoo_folder()
     return sorted(
-        path.relative_to(folder).with_suffix("").as_posix() for path in folder.glob("*/*.yaml") if path.stem != MAIN
+        path.relative_to(folder).with_suffix("").as_posix()
+        for path in folder.glob("*/*.yaml")
+        if path.stem != MAIN and path.parent.name != CLOCK
     )
 
 
@@ -140,9 +143,11 @@ def load_manifest(source: str | Path) -> Manifest:
     """Load a packaged manifest (`classic`, `zoo/atari/benchmark.yaml`) or a file, with all presets."""
     path, name = _find(str(source))
     document = yaml_text.read_file(path, name)
+    if "tasks" in document.data:
+        raise ConfigError(f"{name}: is a board of wall time, use `{call('zoo', 'clock', path.stem)}`")
     if "rows" not in document.data and "config" in document.data:
         return _single_row(document.data, path, name)
-    text = _checked(ManifestText, document.data, name)
+    text = checked(ManifestText, document.data, name)
     curves = {key: _curve(str(key), raw, name, text.protocols) for key, raw in text.curves.items()}
     entries = []
     for number, raw in enumerate(text.rows, start=1):
@@ -196,7 +201,7 @@ def _check_run_names(entries: Sequence[Entry], name: str) -> None:
 
 def _curve(key: str, raw: Any, name: str, protocols: dict[str, str]) -> PublishedCurve:
     where = f"{name}, curve {printable(key, quoted=False)}"
-    text = _checked(CurveText, raw, where)
+    text = checked(CurveText, raw, where)
     _check_defined("protocol", text.protocol, protocols, where)
     return checked_curve(key, text, where)
 
@@ -205,7 +210,7 @@ def _entry(
     raw: Any, home: Path, where: str, protocols: dict[str, str] | None, curves: dict[str, PublishedCurve]
 ) -> Entry:
     """A validated row; `home` is the file that holds it. Without protocols, its protocol is not checked."""
-    row = _checked(Row, raw, where)
+    row = checked(Row, raw, where)
     _check_target(row, where)
     if protocols is not None:
         _check_defined("protocol", row.protocol, protocols, where)
@@ -274,7 +279,7 @@ def _preset(config: str, home: Path, where: str) -> TrainConfig:
     )
 
 
-def _checked(model: type[Any], raw: Any, where: str) -> Any:
+def checked(model: type[Any], raw: Any, where: str) -> Any:
     """Validate a mapping; its first problem becomes one line with the key and the expected value."""
     if not isinstance(raw, dict):
         raise ConfigError(f"{where}: {printable(raw)} is not a mapping of `key: value`")

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 Rows = Sequence[tuple[Entry, list[Curve]]]
 
-# An algorithm looks the same in every plot: on-policy algorithms, which come first in the registry, are solid, the
-# others dashed or dotted.
 TWICE: Any = (0, (6, 1.5, 1, 1.5))  # a second preset of the same algorithm and env
 EDGE: Any = {
     "marker": 8,
@@ -113,9 +111,14 @@ def plot_overview(title: str, environments: Sequence[tuple[str, Rows]], path: Pa
 
 
 def _draw_matrix(title: str, shown: Sequence[tuple[str, Rows]], is_whole: bool = True) -> Figure:
-    """A row per algorithm and a column per env: a page is taller than it is wide, and so is its picture."""
+    """A row per algorithm and a column per env: a page is taller than it is wide, and so is its picture.
+
+    The panels of a column share their axes. Numbers at each would take the room of the curves: the heading has the
+    range.
+    """
     algorithms = sorted({entry.algorithm for _, rows in shown for entry, _ in rows}, key=_number)
-    figure = new_figure((1.5 * len(shown) + 1.0, 0.86 * len(algorithms) + 1.3))
+    width = max(1.12, 5.5 / len(shown))
+    figure = new_figure((width * len(shown) + 1.1, max(0.62, 0.42 * width) * len(algorithms) + 1.5))
     grid = figure.subplots(len(algorithms), len(shown), sharex="col", sharey="col", squeeze=False)
     for (environment, rows), column in zip(shown, grid.T, strict=True):
         lowest = None
@@ -125,19 +128,23 @@ def _draw_matrix(title: str, shown: Sequence[tuple[str, Rows]], is_whole: bool =
                 axes.set_axis_off()
                 continue
             _draw_in_front(axes, rows, *places, thin=True)
-            axes.tick_params(labelsize=7.5, length=2, labelbottom=False)
+            axes.tick_params(labelsize=8, length=2, labelbottom=False, labelleft=False)
             lowest = axes
         if lowest is not None:
             lowest.tick_params(labelbottom=True)
+        medians = [middle_half(on_grid(curves)[1])[1] for _, curves in rows]
         words = environment.replace(" (", "\n(").replace("Continuous", "\nContinuous")
-        column[0].text(0.5, 1.2, words, transform=column[0].transAxes, va="bottom", **HEADING)
+        heading = f"{words}\n{min(map(min, medians)):.0f} to {max(map(max, medians)):.0f}"
+        column[0].text(0.5, 1.15, heading, transform=column[0].transAxes, va="bottom", **HEADING)
     for algorithm, line in zip(algorithms, grid, strict=True):
         heading = HEADING | {"ha": "right", "color": _family_color(algorithm)}
-        line[0].text(-0.42, 0.5, algorithm, transform=line[0].transAxes, va="center", **heading)
+        line[0].text(-0.12, 0.5, algorithm, transform=line[0].transAxes, va="center", **heading)
     every = [row for _, rows in shown for row in rows]
     figure.suptitle(f"{title}: mean return over env steps, {_seeds_text(every)}", fontsize=11.5)
     empty = "not in this benchmark" if is_whole else "not in this benchmark, or no curve is kept"
-    figure.supxlabel(f"{_legend_of(every)};\nempty: {empty}", fontsize=9, color=SOFT_INK)
+    names = [[entry.algorithm for entry, _ in rows] for _, rows in shown]
+    second = "dashes and dots: a second preset, " if any(len(set(each)) < len(each) for each in names) else ""
+    figure.supxlabel(f"{_legend_of(every)};\n{second}empty: {empty}", fontsize=9, color=SOFT_INK)
     return figure
 
 
@@ -145,10 +152,11 @@ def _draw_side_by_side(title: str, shown: Sequence[tuple[str, Rows]]) -> Figure:
     columns = min(3, len(shown))
     height = math.ceil(len(shown) / columns)
     lines: dict[str, Any] = {}
+    looks = _looks([rows for _, rows in shown])
     figure = new_figure((max(7.0, 4.4 * columns), 3.2 * height + 0.8))
     for place, (environment, rows) in enumerate(shown, start=1):
         axes = figure.add_subplot(height, columns, place)
-        for algorithm, line in _draw_all(axes, rows).items():
+        for algorithm, line in _draw_all(axes, rows, looks).items():
             lines.setdefault(algorithm, line)
         axes.set_title(environment)
     names = sorted(lines, key=_number)
@@ -188,12 +196,14 @@ def _legend_of(rows: Rows) -> str:
 
 
 def _labels(rows: Rows) -> list[str]:
-    """The algorithm of each row, with its preset where an algorithm has two."""
-    names = [entry.algorithm for entry, _ in rows]
-    return [
-        f"{entry.algorithm} ({entry.name.rpartition('/')[2]})" if entry.algorithm in names[:place] else entry.algorithm
-        for place, (entry, _) in enumerate(rows)
-    ]
+    """The algorithm of each row. Where it has two presets, the second one's name goes with it, as far as it differs."""
+    first: dict[str, str] = {}
+    labels = []
+    for entry, _ in rows:
+        preset = entry.name.rpartition("/")[2]
+        shorter = preset.removeprefix(f"{first.setdefault(entry.algorithm, preset)}_")
+        labels.append(entry.algorithm if first[entry.algorithm] == preset else f"{entry.algorithm} ({shorter})")
+    return labels
 
 
 def _draw_in_front(axes: Axes, rows: Rows, *places: int, thin: bool = False) -> None:
@@ -247,17 +257,24 @@ def _number(algorithm: str) -> int:
     return names.index(algorithm) if algorithm in names else len(names)
 
 
-def _draw_all(axes: Axes, rows: Rows) -> dict[str, Any]:
+def _looks(panels: Sequence[Rows]) -> dict[str, int]:
+    """A number for each algorithm of a picture, for its color and dashes. There are more algorithms than looks, so the
+    same one may look different in another picture."""
+    names = {entry.algorithm for rows in panels for entry, _ in rows}
+    return {name: place for place, name in enumerate(sorted(names, key=_number))}
+
+
+def _draw_all(axes: Axes, rows: Rows, looks: dict[str, int] | None = None) -> dict[str, Any]:
     """Draw all rows; returns the line of each algorithm, for a legend."""
+    looks = looks or _looks([rows])
     lines: dict[str, Any] = {}
     star = curve_end = 0.0
-    for entry, curves in rows:
+    for (entry, curves), label in zip(rows, _labels(rows), strict=True):
         steps, values = on_grid(curves)
-        number = _number(entry.algorithm)
+        number = looks[entry.algorithm]
         color = COLORS[number % len(COLORS)]
         twice = entry.algorithm in lines
         dashes = TWICE if twice else DASHES[number // len(COLORS) % len(DASHES)]
-        label = f"{entry.algorithm} ({entry.name.rpartition('/')[2]})" if twice else entry.algorithm
         line = draw_median(axes, steps, values, color=color, dashes=dashes, label=label)
         lines.setdefault(entry.algorithm, line)
         at = entry.row.reference_steps or entry.row.budget
@@ -267,14 +284,14 @@ def _draw_all(axes: Axes, rows: Rows) -> dict[str, Any]:
         if entry.published is not None:
             end = _draw_published(axes, entry.published, f"{label}, published", number, steps[-1])
             curve_end = max(curve_end, end)
-    _draw_bars(axes, rows)
+    _draw_bars(axes, rows, looks)
     if star:
         axes.plot([], [], color="#555555", label="reference", **STAR)
     _step_axis(axes, [curve for _, curves in rows for curve in curves if curve.steps.size], max(star, curve_end))
     return lines
 
 
-def _draw_bars(axes: Axes, rows: Rows) -> None:
+def _draw_bars(axes: Axes, rows: Rows, looks: dict[str, int]) -> None:
     """Draw one or two bars as lines, more of them as colored marks at the right edge."""
     found = {entry.algorithm: _bar_of(entry, curves) for entry, curves in rows}
     bars = {algorithm: bar for algorithm, bar in found.items() if bar is not None}
@@ -287,7 +304,7 @@ def _draw_bars(axes: Axes, rows: Rows) -> None:
         return
     at_the_edge = axes.get_yaxis_transform()
     for algorithm, bar in bars.items():
-        color = COLORS[_number(algorithm) % len(COLORS)]
+        color = COLORS[looks[algorithm] % len(COLORS)]
         axes.plot([1.0], [bar], color=color, transform=at_the_edge, clip_on=False, **EDGE)
     axes.plot([], [], color="#555555", label="bar", **EDGE)
 

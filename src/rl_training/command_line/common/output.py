@@ -15,6 +15,7 @@ import typer
 
 from rl_training import terminal
 from rl_training.command_line.common import interrupts
+from rl_training.config.own_classes import is_class_name
 from rl_training.errors import EXIT_RESUMABLE, CheckpointError, RLTrainingError
 from rl_training.program import call
 from rl_training.text import clean_text
@@ -137,6 +138,11 @@ def command(word: str, target: Path | str, *rest: str) -> str:
     return call(word, target, *rest)
 
 
+def trust_of(encoder: str) -> tuple[str, ...]:
+    """The option without which a command refuses a run with this `model.encoder`; nothing for those of the package."""
+    return ("--trust", encoder.partition(":")[0]) if is_class_name(encoder) else ()
+
+
 def return_text(evaluation: EvalResult | None) -> str:
     if evaluation is None:
         return "not evaluated"
@@ -150,7 +156,7 @@ def report_result(result: TrainResult, as_json: bool) -> None:
     else:
         show_result(result)
     if result.interrupted:
-        resume_command = command("resume", result.run_dir)
+        resume_command = command("resume", result.run_dir, *_trust(result))
         terminal.print_error(f"stopped after {result.env_steps:,} steps and saved; continue with: {resume_command}")
         if not _is_exact(result.checkpoint):
             terminal.print_error(OFF_SCHEDULE)
@@ -205,12 +211,12 @@ def show_result(result: TrainResult) -> None:
     terminal.show(facts(rows, f"{config.algo} on {config.env_id}, seed {config.seed}: {state}"), keep=True)
     run = result.run_dir
     if result.interrupted:  # `report_result` prints how to continue
-        show_commands([("evaluate", command("eval", run))])
+        show_commands([("evaluate", command("eval", run, *_trust(result)))])
         return
     show_commands(
         [
-            ("evaluate", command("eval", run, "--episodes", "100")),
-            ("watch", command("play", run)),
+            ("evaluate", command("eval", run, "--episodes", "100", *_trust(result))),
+            ("watch", command("play", run, *_trust(result))),
             ("train longer", longer_command(result)),
         ]
     )
@@ -218,8 +224,13 @@ def show_result(result: TrainResult) -> None:
 
 def longer_command(result: TrainResult) -> str:
     if result.stop_reason is not None:  # it has steps left
-        return command("resume", result.run_dir)
-    return command("resume", result.run_dir, "--total-timesteps", str(2 * result.agent.config.total_timesteps))
+        return command("resume", result.run_dir, *_trust(result))
+    steps = str(2 * result.agent.config.total_timesteps)
+    return command("resume", result.run_dir, "--total-timesteps", steps, *_trust(result))
+
+
+def _trust(result: TrainResult) -> tuple[str, ...]:
+    return trust_of(result.agent.config.model.encoder)
 
 
 def show_seeds(results: Sequence[TrainResult | SeedResult]) -> None:
