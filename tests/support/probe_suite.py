@@ -524,6 +524,12 @@ SUBJECTS: dict[str, Subject] = {
         steps=750,
         model={"activation": "relu"},
     ),
+    "apex_td3": Subject(
+        DeterministicReader(),
+        _replay(actor_learning_rate=6e-3, critic_learning_rate=1e-2, tau=0.2, n_step=1, prioritized=False),
+        steps=750,
+        model={"activation": "relu"},
+    ),
     "sac": Subject(
         SoftReader(),
         _replay(actor_learning_rate=2e-3, critic_learning_rate=1e-2, tau=0.1, temperature=1e-3),
@@ -717,4 +723,6 @@ def record_targets(
 
     monkeypatch.setattr(learner, "update", watched_update)
     monkeypatch.setattr(module, name, watched_loss)
+    # An Ape-X learner calls the step of its sibling, which finds the loss in its own file.
+    monkeypatch.setattr(import_module(loss.__module__), loss.__name__, watched_loss)
     return seen

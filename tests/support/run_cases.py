@@ -236,6 +236,14 @@ CASES: dict[str, Case] = {
         model=NORMALIZED,
         settings={**REPLAY, **PRIORITIES, "ticket_steps": 3},
     ),
+    "apex_td3, normalized": Case(
+        "apex_td3",
+        "Pendulum-v1",
+        steps=100,
+        num_envs=2,
+        model=NORMALIZED,
+        settings={**REPLAY, **PRIORITIES, "ticket_steps": 3, "policy_delay": 3},
+    ),
     "c51, a buffer that overflows": Case(
         "c51", settings={**REPLAY, "buffer_size": 50, "target_update_every": 30}, options={"eval_every": 40}
     ),

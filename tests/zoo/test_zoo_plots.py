@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rl_training.analysis.chart import FAINT
-from rl_training.zoo.plots import COLORS, _draw_matrix, _draw_panels, _seeds_text, plot_overview
+from rl_training.zoo.plots import COLORS, _draw_all, _draw_matrix, _draw_panels, _seeds_text, plot_overview
 from zoo_helpers import curve, entry_of
 
 
@@ -27,11 +27,13 @@ def rows_of(*algorithms: str) -> list[Any]:
 def test_many_algorithms_get_a_panel_each_with_the_others_behind() -> None:
     from matplotlib.colors import to_hex
 
-    names = ["ppo", "a2c", "trpo", "ppg", "dqn", "c51", "dqn/cartpole_again"]
+    names = ["ppo", "a2c", "trpo", "ppg", "dqn", "c51", "dqn/cartpole_again", "dqn/other"]
     figure = _draw_panels("CartPole-v1", rows_of(*names))
     panels = [axes for axes in figure.axes if axes.get_visible()]
     titles = [axes.get_title("left") for axes in panels]
-    assert titles == ["ppo", "a2c", "trpo", "ppg", "dqn", "c51", "dqn (cartpole_again)"]
+    assert titles == ["ppo", "a2c", "trpo", "ppg", "dqn", "c51", "dqn (again)", "dqn (other)"], (
+        "short enough for a panel"
+    )
     for number, axes in enumerate(panels):
         ends = {float(line.get_ydata()[-1]): to_hex(line.get_color()).upper() for line in axes.get_lines()}
         own = ends.pop(100.0 + number)
@@ -50,9 +52,11 @@ def test_an_overview_of_many_algorithms_has_a_row_per_algorithm_and_a_column_per
     width, height = figure.get_size_inches()
     assert width < height, "it fits a page"
     words = {text.get_text() for axes in figure.axes for text in axes.texts}
-    assert {"ppo", "impala", "CartPole-v1", "Acrobot-v1"} <= words
+    assert {"ppo", "impala", "CartPole-v1\n0 to 106", "Acrobot-v1\n0 to 100"} <= words
     assert figure.get_suptitle() == "Classic: mean return over env steps, one seed per curve"
     assert figure.get_supxlabel().endswith("empty: not in this benchmark")
+    twice = _draw_matrix("Classic", [("CartPole-v1", rows_of("ppo", "dqn", "dqn/cartpole_again"))])
+    assert "a second preset" in twice.get_supxlabel() and "a second preset" not in figure.get_supxlabel()
     partial = _draw_matrix("Classic", [("CartPole-v1", many)], is_whole=False)
     assert partial.get_supxlabel().endswith("empty: not in this benchmark, or no curve is kept")
     assert plot_overview("Classic", [("CartPole-v1", many)], tmp_path / "many.png")
@@ -72,3 +76,14 @@ def test_a_picture_says_how_many_seeds_its_curves_have(seeds: list[int], expecte
         (entry, curves * number) for (entry, curves), number in zip(rows_of("ppo", "a2c", "dqn"), seeds, strict=False)
     ]
     assert _seeds_text(rows) == expected
+
+
+def test_few_algorithms_in_one_plot_have_a_color_each() -> None:
+    from matplotlib.figure import Figure
+
+    from rl_training.config.algorithm_table import ALGORITHMS
+
+    apart = [*ALGORITHMS][::7][:5]  # they would share a color if it came from their place among all algorithms
+    rows = rows_of(*apart)
+    lines = _draw_all(Figure().subplots(), rows)
+    assert list(lines) == apart and len({line.get_color() for line in lines.values()}) == len(apart)
