@@ -1,4 +1,4 @@
-"""A real browser for the dashboard: Chromium or Chrome, found by its path, driven by Playwright's Python package."""
+"""A real browser for dashboard and docs: Chromium or Chrome, found by its path, driven by Playwright."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def lines(run: Path, count: int, **more: float) -> None:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    folder = tmp_path / "runs"
+    folder = tmp_path / "a-project-with-a-long-name-and-no-space-in-it" / "runs"  # the page names it
     for seed in range(3):
         lines(store(folder, {}, seed=seed), 60)
     return folder
@@ -132,7 +132,7 @@ def test_runs_are_ticked_sorted_filtered_and_compared(page: Any, runs: Path) -> 
         page.click("text=Compare 4 runs")
         drawn(page)
         labels = page.eval_on_selector_all(".legend li", "(items) => items.map((item) => item.textContent)")
-        assert labels == ["gamma 0.99 20.0", "gamma 0.5 20.0"]
+        assert labels == ["gamma 0.99: 20.0", "gamma 0.5: 20.0"]
         assert "algo_kwargs.gamma" in page.inner_text("main")
         page.select_option("select", "loss")
         page.wait_for_function("() => document.querySelector('.legend').textContent.includes('3.0')")

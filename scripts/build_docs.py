@@ -24,12 +24,19 @@ PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF
          "examples/plugin_package/README.md", "tests/README.md", "src/rl_training/assets/zoo/README.md"]  # fmt: skip
 LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 PICTURES = {".png", ".gif", ".svg"}
-REFERENCE = ["algorithms", "settings", "commands", "errors", "api"]
+REFERENCE = {
+    "algorithms": ("Algorithms", "each with its equations, settings, presets, results and learning curves"),
+    "settings": ("Settings", "of every run: type, default, meaning"),
+    "commands": ("Commands", "and their options"),
+    "errors": ("Errors and exit codes", "what a program gets when something fails"),
+    "api": ("Public API", "the names of the package `rl_training`"),
+}
 
 FENCES = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\(\s*)([^)\s#]+)(#[^)\s]*)?(\s*\))")
 IMAGE_TAG = re.compile(r"<img\b[^>]*?\bsrc=\"([^\"]+)\"[^>]*?\balt=\"([^\"]+)\"[^>]*>")
 LAYOUT_TAGS = re.compile(r"</?(table|tr|td)\b[^>]*>\s*", re.IGNORECASE)
+ABOUT_THE_SITE = re.compile(r"^`make docs` builds these pages[^\n]*\n(?:[^\n]+\n)*\n", re.MULTILINE)
 BADGES = re.compile(r"^\[!\[.*\n", re.MULTILINE)
 
 
@@ -106,21 +113,24 @@ def put_file(source: Path, name: str) -> None:
 
 
 def home_page(index: str) -> str:
-    """docs/index.md as the home of the site."""
+    """docs/index.md as the home of the site, with the pages that only the site has."""
 
     def moved(match: re.Match[str]) -> str:
         return f"{match[1]}{posixpath.normpath(posixpath.join('docs', match[2]))}{match[3] or ''}{match[4]}"
 
-    return LINK.sub(moved, index.replace("# Documentation", "# rl_training", 1))
+    rows = "\n".join(f"| [{title}](reference/{page}.md) | {subject} |" for page, (title, subject) in REFERENCE.items())
+    look_up = f"## Look it up\n\n| page | subject |\n| --- | --- |\n{rows}\n\n"
+    text = LINK.sub(moved, index.replace("# Documentation", "# rl_training", 1))
+    # Who reads the site need not be told how to build it.
+    return ABOUT_THE_SITE.sub("", text).replace("## Trust it", f"{look_up}## Trust it", 1)
 
 
 def sidebar(texts: dict[str, str]) -> list[tuple[str, list[str]]]:
-    """The trees of pages, by caption: the tables of docs/index.md in their order, the reference, and all the rest."""
+    """The trees of pages, by caption: the tables of the home page in their order, and all the rest."""
     trees: list[tuple[str, list[str]]] = []
     for section in re.split(r"^## ", texts["index.md"], flags=re.MULTILINE)[1:]:
         pages = dict.fromkeys(match[2] for match in LINK.finditer(section))
         trees.append((section.partition("\n")[0], [page for page in pages if page in texts]))
-    trees.insert(1, ("Look it up", [f"reference/{page}.md" for page in REFERENCE]))
     named = {page for _, pages in trees for page in pages} | {"index.md"}
     trees.append(("More", [page for page in texts if page not in named and "reference/" not in page]))
     return trees

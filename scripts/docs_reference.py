@@ -18,6 +18,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import typer
+from docs_curves import benchmark_rows, curves_of
 from docs_equations import html_of, parts_of
 
 import rl_training
@@ -25,13 +26,15 @@ from rl_training import errors
 from rl_training.command_line.app import app
 from rl_training.config.algorithm_table import ALGORITHMS, Algorithm
 from rl_training.config.loading import describe_config, list_presets
-from rl_training.zoo.manifest import list_manifests, load_manifest
-from rl_training.zoo.plots import picture_name
 from rl_training.zoo.results import load_results
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "docs" / "benchmarks"
-CURVES = REPORTS / "curves"  # of rows whose five runs were not kept
+CURVES = REPORTS / "curves"  # newer runs of rows whose five older ones were not kept
+ABOUT_SETTINGS = (
+    "These go under `algo_kwargs`. A setting that takes `{start, end, over}` can be a "
+    "[schedule](../../docs/configuration.md#schedules). [All runs](../settings.md) have more settings."
+)
 _SPANS = re.compile(r"(`[^`]+`)")
 _SHAPE = re.compile(r"\[(?:[A-Z]'?|\d+|[a-z]+|\.\.\.)(?:, (?:[A-Z]'?|\d+|[a-z]+|\.\.\.))*\]")
 
@@ -63,7 +66,7 @@ def _algorithm_page(row: Algorithm) -> str:
     if shared := shared_mathematics(module):
         parts += ["## Shared mathematics", *(_function(each, level=3) for each in shared)]
     own = [setting for setting in describe_config(row.name) if setting.key.startswith("algo_kwargs.")]
-    parts += ["## Settings", "These go under `algo_kwargs`. [All runs](../settings.md) have more.", _settings(own)]
+    parts += ["## Settings", ABOUT_SETTINGS, _settings(own)]
     presets = [name for name in list_presets() if name.split("/")[0] == row.name]
     parts += ["## Presets", "\n".join(f"- `rl-training train {name}`" for name in presets)]
     parts += list(_results(row.name))
@@ -81,11 +84,12 @@ def _source(module: Any) -> str:
 
 
 def own_functions(module: ModuleType) -> list[FunctionType]:
-    """The public functions of an algorithm's file, which are its losses."""
+    """The losses of an algorithm's file: its public functions, but for those that work on a learner."""
     return [
         thing
         for name, thing in vars(module).items()
         if inspect.isfunction(thing) and thing.__module__ == module.__name__ and not name.startswith("_")
+        if "learner" not in inspect.signature(thing).parameters
     ]
 
 
@@ -148,51 +152,43 @@ def _prose(text: str) -> str:
 
 
 def _results(algorithm: str) -> Iterator[str]:
-    """The rows of the kept benchmark tables, and the curves of their environments."""
-    rows, pictures = [], []
-    reports = [*sorted(REPORTS.glob("*.json")), *sorted(CURVES.glob("*.json"))]
-    tables = [(report, json.loads(report.read_text(encoding="utf-8"))) for report in reports]
-    for report, lines in [*tables, *_kept_results(algorithm)]:
+    """The rows of the kept benchmark tables, and the curves of the runs that are kept."""
+    rows: list[tuple[str, ...]] = []
+    tables = [(report, json.loads(report.read_text(encoding="utf-8"))) for report in sorted(REPORTS.glob("*.json"))]
+    for report, lines in [*tables, *_kept_results(algorithm, REPORTS), *_kept_results(algorithm, CURVES)]:
         for line in lines:
-            if line["algorithm"] != algorithm or line.get("median") is None:
-                continue
-            if line["name"] in [row[0] for row in rows]:  # its page has more seeds
-                continue
+            name = f"`{line['name']}`"
+            if line["algorithm"] != algorithm or line.get("median") is None or name in [row[0] for row in rows]:
+                continue  # an earlier report has more seeds of it
             steps, bar = f"{line['env_steps']:,}", "" if line["bar"] is None else f"{line['bar']:g}"
             link = f"[{report.stem}](../../{report.relative_to(ROOT).with_suffix('.md').as_posix()})"
-            rows.append((line["name"], f"{line['median']:.1f}", bar, str(len(line["scores"])), steps, link))
-            picture = (line["environment"], _picture_of(line))
-            if picture[1] is not None and picture not in pictures:
-                pictures.append(picture)
+            rows.append((name, f"{line['median']:.1f}", bar, str(len(line["scores"])), steps, link))
     yield "## Results"
     if not rows:
-        yield "No whole run is kept yet; [benchmarks](../../docs/benchmarks.md) says what there is."
+        yield "No whole run of these presets is kept yet. [Benchmarks](../../docs/benchmarks.md) say what there is."
     else:
         yield "Medians over seeds of the last checkpoint. The bar is the score that the preset must reach."
         yield table(["preset", "median", "bar", "seeds", "steps", "benchmark"], rows)
-    for environment, path in pictures:
-        yield f"![Learning curves of all algorithms on {environment}](../../{path.relative_to(ROOT).as_posix()})"
+    if drawn := curves_of(algorithm, [REPORTS / "results", CURVES / "results"]):
+        yield "## Learning curves"
+        yield (
+            "Mean return of evaluations over env steps: the median of the seeds, with a band over their middle half. "
+            "The dotted line is the bar, or the limit of a control that must fail. "
+            "[Benchmarks](../../docs/benchmarks.md) show other algorithms beside it."
+        )
+        yield drawn
 
 
-def _kept_results(algorithm: str) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
+def _kept_results(algorithm: str, folder: Path) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
     """Rows whose finished seeds are kept although no table has them yet, by the page that will."""
-    for family in list_manifests():
-        for entry in load_manifest(family).entries:
-            kept = load_results(entry, REPORTS / "results") if entry.algorithm == algorithm else {}
-            scores = [result.score["mean_return"] for result in kept.values() if result.score is not None]
-            if scores:
-                numbers = {"median": median(scores), "scores": scores, "bar": entry.row.bar}
-                names = {"name": entry.name, "algorithm": algorithm, "environment": entry.environment}
-                steps = max(result.env_steps for result in kept.values())
-                yield REPORTS / f"{family}.json", [{**names, **numbers, "env_steps": steps}]
-
-
-def _picture_of(line: dict[str, Any]) -> Path | None:
-    """The picture of a row's environment that has the curve of this row, if there is one."""
-    picture = picture_name(line["environment"])
-    if (CURVES / "results" / f"{line['name']}.json").is_file() and (CURVES / picture).is_file():
-        return CURVES / picture  # newer than those of the other reports
-    return REPORTS / picture if (REPORTS / picture).is_file() else None
+    for family, entry in benchmark_rows():
+        kept = load_results(entry, folder / "results") if entry.algorithm == algorithm else {}
+        scores = [result.score["mean_return"] for result in kept.values() if result.score is not None]
+        if scores:
+            numbers = {"median": median(scores), "scores": scores, "bar": entry.row.bar}
+            steps = max(result.env_steps for result in kept.values())
+            names = {"name": entry.name, "algorithm": algorithm, "env_steps": steps}
+            yield folder / f"{family}.json", [names | numbers]
 
 
 def _run_settings() -> str:

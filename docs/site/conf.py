@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from docutils import nodes
+
 from rl_training import __version__
 
 project = "rl_training"
@@ -51,6 +53,7 @@ _COLORS = {
 }
 html_theme_options = {"light_css_variables": _COLORS, "dark_css_variables": _COLORS}
 
+_CODE = re.compile(r'(<span class="pre">)([^<]{12,})')
 _SPANS = re.compile(r"(`+)(.+?)\1")
 
 
@@ -72,5 +75,21 @@ def _escaped(text: str) -> str:
     return re.sub(r"([*|_])", r"\\\1", text)
 
 
+def open_whole(app: Any, page: Any) -> None:
+    """Make each picture a link to itself: Sphinx does that for pictures with a scale."""
+    for image in page.findall(nodes.image):
+        if not image["uri"].startswith("data:"):
+            image.setdefault("scale", 100)
+
+
+def break_names(app: Any, name: str, template: str, context: dict[str, Any], page: Any) -> None:
+    """Let long names in code break after their parts, `ppo/` or `total_`, and not within a word."""
+    body = context.get("body")
+    if body:
+        context["body"] = _CODE.sub(lambda code: code[1] + re.sub(r"([/_.])(?=\w)", r"\1<wbr>", code[2]), body)
+
+
 def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", plain_text)
+    app.connect("doctree-read", open_whole)
+    app.connect("html-page-context", break_names)

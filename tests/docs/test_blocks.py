@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -12,6 +13,7 @@ import yaml
 from typer.core import TyperGroup
 
 from rl_training.command_line.app import app
+from rl_training.zoo.clock.board import load_board
 from rl_training.zoo.manifest import load_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,8 +110,20 @@ def test_every_indented_block_holds_commands_or_has_a_reason() -> None:
     assert used == set(SHOWN) | set(STEPS), "nothing in the docs has this reason any more"
 
 
+def yaml_blocks_of_the_zoo() -> list[dict[str, Any]]:
+    return [yaml.safe_load(content) for language, content in fences(ROOT / ZOO_PAGE) if language == "yaml"]
+
+
+def test_the_board_of_the_zoo_page_loads_with_its_sides(tmp_path: Path) -> None:
+    (tmp_path / "my_ppo.yaml").write_text("algo: ppo\nenv_id: CartPole-v1\ntotal_timesteps: 200_000\n")
+    (tmp_path / "candidates.yaml").write_text(yaml.safe_dump(yaml_blocks_of_the_zoo()[0], sort_keys=False))
+    (one,) = load_board(tmp_path / "candidates.yaml").tasks
+    assert [side.name for side in one.sides] == ["ours-ppo", "ours-wide", "mine"]
+    assert one.sides[1].preset is not None and one.sides[1].preset.model.hidden_sizes == (256, 256)
+
+
 def test_the_manifest_of_the_zoo_page_loads_with_its_curve(tmp_path: Path) -> None:
-    manifest, curves = (yaml.safe_load(content) for language, content in fences(ROOT / ZOO_PAGE) if language == "yaml")
+    _, manifest, curves = yaml_blocks_of_the_zoo()
     row = manifest["rows"][0]
     (tmp_path / "my_ppo.yaml").write_text("algo: ppo\nenv_id: CartPole-v1\ntotal_timesteps: 200_000\n")
     (tmp_path / "one_row.yaml").write_text(yaml.safe_dump({**row, "config": "a2c/cartpole", "budget": 500_000}))

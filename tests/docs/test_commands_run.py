@@ -20,15 +20,17 @@ PAGES = [
     ROOT / "src" / "rl_training" / "assets" / "zoo" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-PROGRAMS = ("rl-training", "make", "python", "pip", "docker", "source", "export", "nohup", "pipx", "ssh")
+PROGRAMS = ("rl-training", "make", "python", "pip", "docker", "source", "export", "nohup", "pipx", "ssh", "exec")
 
 # Why a command is not run here. Each reason must be used, so that none is left over.
 REASONS = {
+    r"nohup ": "goes on after its terminal: tests/command_line/test_cli_hangup.py",
     r"make [a-z-]+": "a target of the Makefile, which exists (below); CI and users run it",
     r"(pip|pipx|docker|source|export) ": "installs something, or changes the shell",
     r"python (scripts/\w+|examples/\w+)\.py": "a program: tests/scripts and tests/test_examples.py run them",
     r"rl-training dashboard(?! .*--export)": "serves until Ctrl-C: tests/dashboard and browser/",
     r"rl-training tensorboard(?! .*--no-serve)": "serves until Ctrl-C: tests/analysis",
+    r"rl-training zoo clock (?!classic --dry-run|classic --table)": "takes minutes to hours: tests/zoo has tiny boards",
     r"rl-training zoo (run|bands)": "trains for hours: tests/zoo runs it on tiny manifests",
     r"rl-training zoo table \S+ --write": "needs the runs of a benchmark: tests/zoo",
     r"rl-training check ": "trains a whole preset: tests/zoo/test_band_check.py",
@@ -39,7 +41,7 @@ REASONS = {
     r"rl-training train (a3c|apex)": "starts processes: tests/fleet trains with actors",
     r"rl-training .*(reinforce|plugin_package)": "needs the package installed: tests/test_plugin_package.py",
     r"rl-training .*--trust ": "needs a package with an encoder: tests/test_own_encoder.py",
-    r"rl-training .*--actors 8": "a script for a cluster: tests/fleet trains with actors",
+    r"exec rl-training .*--actors 8": "a script for a cluster: tests/fleet trains with actors",
     r"rl-training .*(ferry:|too-fast|rates\b)": "tests/docs/test_walkthrough.py follows that page to the end",
     r"rl-training doctor": "measures and compiles for seconds: tests/checkup",
     r"rl-training .*(Crossing|CarRacing)-v": "the program on that page runs instead, in test_snippets.py",

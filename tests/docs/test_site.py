@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,14 @@ import pytest
 import rl_training
 from rl_training.command_line.app import COMMANDS
 from rl_training.config.algorithm_table import ALGORITHMS
-from rl_training.config.loading import describe_config
+from rl_training.config.loading import describe_config, list_presets
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from docs_curves import kept_curves  # noqa: E402
+from docs_reference import CURVES, REPORTS  # noqa: E402
+
 pytestmark = pytest.mark.xdist_group("site")  # it is built once
 
 
@@ -81,6 +88,20 @@ def test_every_picture_has_words(site: Path) -> None:
     assert missing == {}
 
 
+def test_the_home_page_leads_to_what_only_the_site_has(site: Path) -> None:
+    home = (site / "index.html").read_text(encoding="utf-8")
+    for page in ("algorithms", "settings", "commands", "errors", "api"):
+        assert home.count(f'href="reference/{page}.html"') >= 2, "in the sidebar and in a table"
+    assert "make docs" not in home
+
+
+def test_pictures_open_in_full_and_long_names_break(site: Path) -> None:
+    page = (site / "docs" / "benchmarks.html").read_text(encoding="utf-8")
+    pictures = re.findall(r'<img [^>]*src="([^"]+)"', page)
+    assert pictures and all(f'href="{picture}"' in page for picture in pictures)
+    assert "a3c/<wbr>cartpole" in page
+
+
 def test_notebooks_are_pages_with_their_outputs(site: Path) -> None:
     for notebook in (ROOT / "examples" / "notebooks").glob("*.ipynb"):
         page = Parts(site / notebook.relative_to(ROOT).with_suffix(".html"))
@@ -95,15 +116,23 @@ def test_pictures_and_local_links_of_all_pages_lead_somewhere(site: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_each_algorithm_has_its_page_with_all_settings(site: Path, name: str) -> None:
+def test_each_algorithm_has_its_page(site: Path, name: str) -> None:
     page = Parts(site / "reference" / "algorithms" / f"{name}.html")
-    text = page.text
+    text, row = page.text, ALGORITHMS[name]
+    docstring = inspect.cleandoc(import_module(str(row.learner).partition(":")[0]).__doc__ or "")
+    assert words(docstring.partition("\n")[0]) in words(text)
     assert "math" in page.tags, "its equations are drawn"
-    settings = [row for row in describe_config(name) if row.key.startswith("algo_kwargs.")]
+    settings = [each for each in describe_config(name) if each.key.startswith("algo_kwargs.")]
     assert settings
-    for row in settings:
-        assert row.key.removeprefix("algo_kwargs.") in text and words(row.description) in words(text), row.key
-    assert f"rl-training train {name}/" in text
+    for each in settings:
+        assert each.key.removeprefix("algo_kwargs.") in text and words(each.description) in words(text), each.key
+    presets = [preset for preset in list_presets() if preset.startswith(f"{name}/")]
+    assert presets and [preset for preset in presets if f"rl-training train {preset}" not in text] == []
+    assert row.paper in text
+    kept = list(kept_curves(name, [REPORTS / "results", CURVES / "results"]))
+    assert page.tags.count("figure") == len(kept), "a learning curve for each row whose runs are kept"
+    for entry, _ in kept:
+        assert entry.environment in text
 
 
 def test_each_command_setting_and_public_name_is_on_the_site(site: Path) -> None:

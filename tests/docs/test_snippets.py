@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,13 +46,22 @@ def commands(page: Path) -> list[str]:
 @pytest.mark.parametrize("program", cases("python"))
 def test_python_of_the_docs_runs(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    shutil.copy(ROOT / "examples" / "own_algorithm.py", "my_algorithm.py")  # docs/own-algorithm.md shows it
     known = set(ALGORITHMS)
     try:
         run_program(program)
     finally:
+        sys.modules.pop("my_algorithm", None)
         for name in set(ALGORITHMS) - known:  # of a page that registers one: other tests must not see it
             del ALGORITHMS[name]
             algorithms._CLASSES.pop(name, None)
+
+
+def test_the_algorithm_of_the_page_is_that_of_the_example() -> None:
+    program, _ = blocks(ROOT / "docs" / "own-algorithm.md", "python")
+    example = (ROOT / "examples" / "own_algorithm.py").read_text(encoding="utf-8")
+    assert program.strip() in example
 
 
 def run_program(program: str) -> None:

@@ -117,6 +117,15 @@ def test_curves_are_drawn_at_their_values_and_named() -> None:
     assert curves_svg([(0, 1.0)], []) == ""
 
 
+@pytest.mark.parametrize("best", ["training", "evaluation"])
+def test_names_of_curves_that_end_close_together_stand_in_the_order_of_the_curves(best: str) -> None:
+    ends = {"training": 9.9, "evaluation": 9.9} | {best: 10.0}
+    svg = ElementTree.fromstring(curves_svg(*([(0, 0.0), (100, ends[name])] for name in ("training", "evaluation"))))
+    heights = {str(each.text): float(str(each.get("y"))) for each in svg.iter() if each.text in ends}
+    assert min(heights, key=heights.__getitem__) == best
+    assert abs(heights["training"] - heights["evaluation"]) >= 12
+
+
 def test_names_of_runs_cannot_add_markup() -> None:
     bad = '<script>alert("x")</script>'
     for page in (run_html(bad, {bad: bad}, notes=[bad]), snapshot_html(Snapshot(bad, 10, infos={bad: 1.0}), [bad])):

@@ -1,7 +1,7 @@
 """What a notebook shows of a run: pure functions that return one piece of HTML.
 
 It carries its style with it and fetches nothing. Text and lines have the notebook's own color, so light and dark themes
-both work; the two series have the colors of the dashboard.
+both work; the two series have the hues of the dashboard, in tones that can be seen on both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rl_training.telemetry.console_view import (
 
 Points = Sequence[tuple[float, float]]  # env step and value
 
-TRAINING, EVALUATION = "#4aa8e8", "#e07b2e"
+TRAINING, EVALUATION = "#d96a1d", "#3b8fd4"
 MOST_METRICS = 6
 MOST_MEDIA_BYTES = 20_000_000  # a notebook with more becomes hard to open
 MEDIA_TYPES = {".gif": "image/gif", ".png": "image/png", ".mp4": "video/mp4"}
@@ -37,7 +37,7 @@ def snapshot_html(snapshot: Snapshot, notes: Sequence[str] = ()) -> str:
     )
     bar = (
         '<div style="height:6px;border-radius:3px;background:rgba(128,128,128,.25);margin:8px 0">'
-        f'<div style="height:6px;border-radius:3px;background:{TRAINING};width:{percent:.1f}%"></div></div>'
+        f'<div style="height:6px;border-radius:3px;background:{EVALUATION};width:{percent:.1f}%"></div></div>'
     )
     progress = f"{snapshot.env_steps:,} of {snapshot.total_steps:,} steps ({percent:.0f}%), {speed}, {clock}"
     facts = {
@@ -74,7 +74,7 @@ def media_html(path: Path, caption: str) -> str:
         return _card(caption, [f"<div>{escape(str(path))}</div>"])
     source = f"data:{kind};base64,{content}"
     words = escape(caption, quote=True)
-    style = "max-width:100%;border-radius:6px"
+    style = "display:block;max-width:100%;border-radius:6px"
     if str(kind).startswith("video"):
         shown = f'<video controls loop muted src="{source}" aria-label="{words}" style="{style}"></video>'
     else:
@@ -108,7 +108,7 @@ def curves_svg(training: Points, evaluations: Points, total_steps: float | None 
     parts.append(f'<text x="{left}" y="{_HEIGHT - 8}" {soft}>0</text>')
     steps = f"{last:,.0f} env steps"
     parts.append(f'<text x="{_WIDTH - right}" y="{_HEIGHT - 8}" text-anchor="end" {soft}>{steps}</text>')
-    names: list[tuple[float, float, str, str]] = []
+    names: list[tuple[float, float, str]] = []
     for points, color, name in ((training, TRAINING, "training"), (evaluations, EVALUATION, "evaluation")):
         if not points:
             continue
@@ -116,18 +116,20 @@ def curves_svg(training: Points, evaluations: Points, total_steps: float | None 
         parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
         x, y = place(points[-1])
         parts.append(f'<circle cx="{x}" cy="{y}" r="3" fill="{color}"/>')
-        names.append((x + 7, y + 4, color, name))
-    if len(names) == 2 and abs(names[0][1] - names[1][1]) < 13:  # names must not lie on each other
-        lower = max(names[0][1], names[1][1])
-        names = [(names[0][0], lower - 7, *names[0][2:]), (names[1][0], lower + 7, *names[1][2:])]
-    parts += [f'<text x="{x}" y="{y:.1f}" fill="{color}" font-size="12">{name}</text>' for x, y, color, name in names]
+        names.append((x + 7, y + 4, name))
+    names.sort(key=lambda name: name[1])
+    if len(names) == 2 and names[1][1] - names[0][1] < 13:  # names must not lie on each other
+        middle = names[1][1]
+        names = [(names[0][0], middle - 7, names[0][2]), (names[1][0], middle + 7, names[1][2])]
+    parts += [f'<text x="{x}" y="{y:.1f}" fill="currentColor" font-size="12">{name}</text>' for x, y, name in names]
     words = f"Return over env steps, from {format_return(low)} to {format_return(high)}"
     size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" style="width:100%;max-width:{_WIDTH}px;height:auto"'
     return f'<svg role="img" aria-label="{words}" {size} xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
 
 
 def _card(title: str, parts: Sequence[str]) -> str:
-    return f'<div style="{_CARD}"><strong>{escape(title)}</strong>{"".join(parts)}</div>'
+    head = f'<div style="margin-bottom:6px"><strong>{escape(title)}</strong></div>'
+    return f'<div style="{_CARD}">{head}{"".join(parts)}</div>'
 
 
 def _table(facts: Mapping[str, str]) -> str:

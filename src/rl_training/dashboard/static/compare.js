@@ -17,7 +17,7 @@
       traces.push(D.lineTrace({ x: line.x, y: line.middle }, { name: D.plain(group.label), line: { color: D.seriesColor(line.group), width: 2.4, dash: D.dash(line.group) }, hovertemplate: `step %{x:,}<br>${D.plain(group.label)}: %{y:.5~g}<extra></extra>` }));
       const last = D.lastOf({ x: line.x, y: line.middle });
       const name = group.label.length > 28 ? group.label.slice(0, 27) + "…" : group.label;
-      if (last) labels.push({ text: `${name} ${D.score(last.y)}`, y: last.y, color: D.seriesText(line.group), line: legendColor(line.group) });
+      if (last) labels.push({ text: `${name}: ${D.score(last.y)}`, y: last.y, color: D.seriesText(line.group), line: legendColor(line.group) });
     }
     const lines = apart && apart.at !== null && apart.env === panel.env ? [{ x: apart.at, text: "curves part" }] : [];
     return { traces, labels, lines, unit, alt: `${unit} over env steps on ${panel.env}. ${labels.map((label) => label.text).join("; ")}.` };
@@ -79,7 +79,8 @@
     const search = D.h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter runs", oninput: () => showChoice() });
     const choice = D.h("div", { class: "choice" });
     const picker = D.h("details", { open: !names.length }, D.h("summary", null, "Choose runs"), D.h("div", { class: "tools" }, search, D.h("button", { type: "button", onclick: () => pickShown() }, "All shown"), D.h("button", { type: "button", onclick: () => { chosen = []; change(); } }, "None")), choice);
-    const head = D.h("section", { class: "card" }, D.h("header", null, D.h("h2", null, "Compare runs"), D.h("div", { class: "tools right" }, D.h("label", { for: "each-seed", class: "tools" }, seeds, "each seed"), select)), D.isFile ? null : picker, note);
+    const tools = D.h("div", { class: "tools right hidden" }, D.h("label", { for: "each-seed", class: "tools" }, seeds, "each seed"), select);
+    const head = D.h("section", { class: "card" }, D.h("header", null, D.h("h2", null, "Compare runs"), tools), D.isFile ? null : picker, note);
     const panels = D.h("div", { class: "contents" });
     const rest = D.h("div", { class: "contents" });
     for (const part of [panels, rest]) part.style.display = "contents";
@@ -114,6 +115,7 @@
     function show() {
       const unit = (answer.metrics.find((each) => each.name === metric) || { title: metric, unit: "" });
       const words = [unit.title, unit.unit].filter(Boolean).join(", ");
+      tools.classList.remove("hidden");
       D.replace(select, answer.metrics.map((each) => D.h("option", { value: each.name, selected: each.name === metric }, each.title === each.name ? each.name : `${each.title} (${each.name})`)));
       charts.forEach((chart) => chart.stop());
       const drawn = answer.panels.filter((panel) => panel.lines.length);
@@ -140,6 +142,7 @@
             showChoice();
           }
           if (!chosen.length) {
+            tools.classList.add("hidden"); // nothing to choose a metric of
             charts.forEach((chart) => chart.stop());
             charts = [];
             panels.replaceChildren();

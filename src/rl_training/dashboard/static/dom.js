@@ -33,7 +33,8 @@ window.dashboard = {};
 
   D.table = function (heads, rows, numeric) {
     const kind = (place) => ((numeric || []).includes(place) ? { class: "number" } : null);
-    const isWide = heads.length > 4; // a phone shows its rows as cards
+    const words = heads.length - (numeric || []).length;
+    const isWide = heads.length > 4 || (heads.length > 2 && words > 1); // a phone shows its rows as cards
     return D.h(
       "div",
       { class: "scroll", tabindex: "0", role: "region", "aria-label": heads.join(", ") },

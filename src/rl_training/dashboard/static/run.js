@@ -1,6 +1,7 @@
 "use strict";
 // The page of one run.
 (function (D) {
+  const IS_TIME = /^\d{4}-\d\d-\d\dT/;
   const SHARES = ["time_env", "time_act", "time_learn", "time_other"];
 
   function sharesSpec(series) {
@@ -67,7 +68,7 @@
     const card = D.card("Settings", settings);
     if (!facts.problem) card.querySelector("header").append(D.h("span", { class: "soft" }, `${facts.settings.length}; the ${changed} in bold differ from the defaults`));
     parts.push(card);
-    const sessions = facts.sessions.map((session, place) => D.h("div", null, facts.sessions.length > 1 ? D.h("h3", null, `Session ${place + 1}`) : null, D.pairs(Object.entries(session).map(([key, value]) => [key, key === "command" ? D.h("code", null, value) : value]))));
+    const sessions = facts.sessions.map((session, place) => D.h("div", null, facts.sessions.length > 1 ? D.h("h3", null, `Session ${place + 1}`) : null, D.pairs(Object.entries(session).map(([key, value]) => [key, key === "command" ? D.h("code", null, value) : IS_TIME.test(value) ? D.when(value) : value]))));
     const versions = D.table(["Package", "Version"], facts.versions.map((each) => [each.name, each.before ? `${each.version} (was ${each.before})` : each.version]));
     parts.push(D.h("div", { class: "two" }, sessions.length ? D.card("Where and how it ran", sessions) : null, facts.versions.length ? D.card("Versions", D.h("details", facts.versions.length > 12 ? null : { open: true }, D.h("summary", null, facts.versions.length + " packages"), versions)) : null));
     return parts;

@@ -52,31 +52,25 @@
     const head = D.h("header");
     const tiles = D.h("div");
     const node = D.h("section", { class: "card newest hidden", "aria-label": "Newest run" }, head, tiles, chart.node);
+    const signatureOf = (row) => JSON.stringify([row.name, row.status, row.steps, row.last, row.speed]);
     return {
       node,
       stop: () => chart.stop(),
-      async show(row) {
-        if (!row) return node.classList.add("hidden");
+      isOf: (row) => row.name === name,
+      // The numbers that the card does not have yet; null if it has all of them.
+      read: (row) => (signatureOf(row) === signature ? null : D.source.metrics(row.name, row.name === name ? cursor : "")),
+      show(row, answer) {
+        if (!answer) return;
         node.classList.remove("hidden");
-        if (row.name !== name) {
-          [name, cursor, findings] = [row.name, "", []];
-          for (const each of Object.keys(series)) delete series[each];
-        }
-        const now = JSON.stringify([row.status, row.steps, row.last, row.speed]);
-        if (now !== signature || !cursor) {
-          signature = now;
-          D.replace(head, D.h("h2", null, D.link(D.routeOfRun(name), null, name)), D.status(row.status), D.h("span", { class: "soft" }, D.about(row)), D.h("span", { class: "right soft" }, "newest run"));
-          D.replace(tiles, D.tiles(row));
-        } else return undefined;
-        const answer = await D.source.metrics(name, cursor);
-        if (name !== row.name) return undefined;
+        if (row.name !== name) for (const each of Object.keys(series)) delete series[each];
+        name = row.name;
+        D.replace(head, D.h("h2", null, D.link(D.routeOfRun(name), null, name)), D.status(row.status), D.h("span", { class: "soft" }, D.about(row)), D.h("span", { class: "right soft" }, "newest run"));
+        D.replace(tiles, D.tiles(row));
+        signature = answer.complete ? signatureOf(row) : "";
         cursor = answer.cursor;
         findings = answer.findings;
-        const fresh = answer.restart || Object.keys(answer.series).length;
         D.merge(series, answer, 8000);
-        if (fresh) chart.refresh();
-        if (!answer.complete) signature = "";
-        return undefined;
+        if (answer.restart || Object.keys(answer.series).length) chart.refresh();
       },
     };
   }
@@ -161,6 +155,9 @@
       stop: () => newest.stop(),
       async tick() {
         const answer = await D.source.runs(change);
+        const first = answer.names.length ? answer.rows.find((row) => row.name === answer.names[0]) || rows.get(answer.names[0]) : null;
+        // Its numbers come before anything is changed, so that a tick is one frame; at first the table does not wait for them.
+        const early = first && newest.isOf(first) ? await newest.read(first) : undefined;
         change = answer.change;
         folder = answer.folder;
         const moved = answer.names.join("\n") !== names.join("\n");
@@ -175,7 +172,8 @@
         empty.classList.toggle("hidden", names.length > 0);
         card.classList.toggle("hidden", names.length === 0);
         D.setText(empty.querySelector("p"), `This page shows the runs of ${folder} as soon as there are some. Train one:`);
-        await newest.show(names.length ? rows.get(names[0]) : null);
+        if (first) newest.show(first, early === undefined ? await newest.read(first) : early);
+        else newest.node.classList.add("hidden");
         return answer.pending ? 20 : 1000;
       },
     };
