@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 KINDS = ("oldest", "newest")
 # The extras that tests import. The others are for services and for work on the package.
 EXTRAS = ("atari", "box2d", "mujoco", "tensorboard", "video", "plots", "dashboard")
-TOOLS = ("pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100", "build>=1.2", "setuptools>=77", "wheel")
+TOOLS = ("pytest>=8,<9.2", "pytest-xdist>=3.5", "hypothesis>=6.100", "build>=1.2", "setuptools>=77", "wheel")
 # Everything that touches a dependency. The rest reads the checkout or repeats the same calls.
 CHECKED = (
     "tests/algorithms", "tests/models", "tests/data", "tests/envs", "tests/runtime", "tests/storage",

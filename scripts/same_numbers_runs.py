@@ -30,7 +30,7 @@ RESUMED = frozenset(
     [f"{algo}/acrobot" for algo in ("a2c", "appo", "impala", "ppg", "ppo", "recurrent_ppo", "trpo")]
     + [f"{algo}/mountaincar_continuous" for algo in ("d4pg", "ddpg", "mpo", "naf", "sac", "td3")]
     + [f"{algo}/cartpole" for algo in ("a3c", "acer", "acktr", "apex_dqn", "iqn", "pqn", "qr_dqn", "rainbow")]
-    + [f"{algo}/pendulum" for algo in ("apex_d4pg", "crossq", "droq", "redq", "td7", "tqc")]
+    + [f"{algo}/pendulum" for algo in ("apex_d4pg", "apex_td3", "crossq", "droq", "redq", "td7", "tqc")]
     + ["c51/mountaincar", "dqn/cartpole_rainbow_parts", "dqn/pong_atari", "r2d2/cartpole_masked"]
 )
 

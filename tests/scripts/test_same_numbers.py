@@ -231,7 +231,7 @@ def test_only_takes_beginnings_and_names_behind_the_slash(script: Callable[[str]
 
     assert chosen() == PRESETS
     assert {preset.partition("/")[0] for preset in chosen("ppo/")} == {"ppo"}
-    atari = {"a2c", "acer", "acktr", "apex_dqn", "dqn", "ppo", "recurrent_ppo"}
+    atari = {"a2c", "acer", "acktr", "apex_dqn", "dqn", "ppo", "pqn", "qr_dqn", "rainbow", "recurrent_ppo"}
     assert {preset.partition("/")[0] for preset in chosen("atari")} == atari
 
 
