@@ -144,6 +144,22 @@ def test_below_three_seeds_no_winner_is_named(tmp_path: Path) -> None:
     assert summary["winner"] is None and summary["probability_of_improvement"] == 1.0
 
 
+def test_equal_groups_are_not_asked_for_more_seeds(tmp_path: Path) -> None:
+    store_group(tmp_path, 0.9, [500.0, 500.0, 500.0])
+    store_group(tmp_path, 0.99, [500.0, 500.0, 500.0])
+    comparison = compare_runs("gamma=0.9", "gamma=0.99", output_dir=tmp_path)
+    assert (comparison.probability, comparison.interval) == (0.5, (0.5, 0.5)) and comparison.winner is None
+    assert comparison.verdict == "no winner: all runs of both groups have the same score"
+
+
+def test_groups_that_overlap_have_no_winner_for_want_of_seeds(tmp_path: Path) -> None:
+    store_group(tmp_path, 0.9, [1.0, 2.0, 3.0])
+    store_group(tmp_path, 0.99, [1.0, 2.0, 3.0])
+    comparison = compare_runs("gamma=0.9", "gamma=0.99", output_dir=tmp_path)
+    assert comparison.winner is None and comparison.interval.low < 0.5 < comparison.interval.high
+    assert "cannot be told apart" in comparison.verdict and "more seeds" in comparison.verdict
+
+
 def test_a_single_run_has_no_interval(tmp_path: Path) -> None:
     store_group(tmp_path, 0.9, [1.0])
     store_group(tmp_path, 0.99, [11.0, 12.0])

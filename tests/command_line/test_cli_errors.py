@@ -27,6 +27,14 @@ BAD_CONFIGS = {
     "no config": ([], "CONFIG: missing, pass a preset such as ppo/cartpole"),
     "two configs": (["ppo/cartpole", "--config", "ppo/cartpole"], "CONFIG: given twice"),
     "unknown preset": (["ppo/cartpol"], "ppo/cartpol: no such preset or file, did you mean ppo/cartpole?"),
+    "unknown algorithm of a preset": (
+        ["pp/cartpole"],
+        "pp/cartpole: no such preset or file, did you mean ppo/cartpole?",
+    ),
+    "no preset of this algorithm": (
+        ["sac/cartpole"],
+        "sac/cartpole: no such preset or file, the presets of sac are sac/",
+    ),
     "missing file": (["nowhere.yaml"], "nowhere.yaml: no such file"),
     "unknown key": (["ppo/cartpole", "--set", "gama=0.9"], "gama: unknown key, did you mean algo_kwargs.gamma?"),
     "out of range": (["ppo/cartpole", "--set", "gamma=1.5"], "algo_kwargs.gamma: 1.5 is not valid"),

@@ -78,8 +78,13 @@ class Comparison:
         if min(self.seeds) < FEWEST_SEEDS:
             counts = " and ".join(f"{name} has {count}" for name, count in zip(self.groups, self.seeds, strict=True))
             return f"no winner: that takes at least {FEWEST_SEEDS} seeds in each group, and {counts}"
+        if self.winner is None and self.interval.low == self.interval.high:
+            return "no winner: all runs of both groups have the same score"
         if self.winner is None:
-            return "no winner: the interval of the probability contains 50 %; more seeds would make it narrower"
+            return (
+                "no winner: the groups cannot be told apart, because the interval of the probability contains 50 %; "
+                "more seeds make it narrower"
+            )
         return f"{self.winner} scores higher"
 
     def summary(self) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def _train_side_by_side(configs: Sequence[TrainConfig], jobs: int, quiet: bool, 
     if runs.stopped:
         for result in runs.results:
             if result.interrupted:
-                again = output.command("resume", result.run_dir)
+                again = output.command("resume", result.run_dir, *output.trust_of(configs[0].model.encoder))
                 print_error(f"seed {result.seed}: stopped and saved; continue with: {again}")
         if runs.not_started:
             print_error(f"not started: seeds {', '.join(map(str, runs.not_started))}")

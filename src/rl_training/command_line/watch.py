@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rl_training.command_line.common.options import RUNS, Json, OutputDir
-from rl_training.command_line.common.output import command, print_json, print_text
+from rl_training.command_line.common.output import command, print_json, print_text, trust_of
 
 
 def watch(
@@ -24,10 +24,11 @@ def watch(
     from rl_training.analysis.run_group import find_run
     from rl_training.analysis.run_watch import watch_run
 
-    path = find_run(run, output_dir).path
+    found = find_run(run, output_dir)
+    path = found.path
     status = watch_run(path, each_line=print_json if as_json else None)
     if as_json:
         return
     print_text(f"the run is {status}")
     if status == "interrupted":
-        print_text(f"  continue  {command('resume', path)}")
+        print_text(f"  continue  {command('resume', path, *trust_of(found.config.model.encoder))}")

@@ -192,6 +192,7 @@ _OF_ALGORITHM: dict[str, dict[str, Settings]] = {
     "d4pg": {"every": _ACTOR_CRITIC},
     "apex_d4pg": {"every": _ACTOR_CRITIC},
     "td3": {"every": _ACTOR_CRITIC},
+    "apex_td3": {"every": _ACTOR_CRITIC},
     "sac": {"every": {**_ACTOR_CRITIC, "temperature_learning_rate": 1e-3}},
     "naf": {"every": {"learning_rate": 1e-3}},
     "mpo": {"every": {"actor_learning_rate": 3e-4, "critic_learning_rate": 1e-3}},

@@ -102,9 +102,8 @@ def _read(source: str | Path | Mapping[str, Any] | TrainConfig) -> tuple[str | N
             f"{shown}: is an algorithm, pass its environment (`--env LunarLander-v3`), one of its presets ({own}) "
             "or a YAML file"
         )
-    nearest = difflib.get_close_matches(preset_name(text), _presets(), n=1)
     problem = "no such file" if text.endswith(SUFFIXES) else "no such preset or file"
-    hint = f", did you mean {nearest[0]}?" if nearest else ""
+    hint = _instead_of(preset_name(text))
     raise ConfigError(f"{shown}: {problem}{hint} (`{call('list', 'configs')}` shows the presets)")
 
 
@@ -121,6 +120,18 @@ def _preset_root() -> Path:
 def _presets() -> dict[str, Path]:
     root = _preset_root()
     return {path.relative_to(root).with_suffix("").as_posix(): path for path in root.rglob("*.yaml")}
+
+
+def _instead_of(name: str) -> str:
+    """What was probably meant by the name of a preset that does not exist; empty if nothing is near."""
+    algo = name.partition("/")[0]
+    own = _presets_of(algo)
+    among = [preset for preset in _presets() if not own or preset.startswith(f"{algo}/")]
+    if nearest := difflib.get_close_matches(name, among, n=1, cutoff=0.8 if own else 0.6):
+        return f", did you mean {nearest[0]}?"
+    # `sac/cartpole` is near `a3c/cartpole`, but whoever wrote it wants SAC.
+    other = call("train", algo, "--env", "ID")
+    return f", the presets of {algo} are {own}; for another environment: `{other}`" if own else ""
 
 
 def _presets_of(algo: str, most: int = 4) -> str:
