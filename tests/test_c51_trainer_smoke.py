@@ -80,13 +80,28 @@ def test_the_supports_of_presets_hold_every_return_their_task_can_have(preset: s
     assert settings.support_high - settings.support_low <= 1.1 * (most - least)
 
 
-@pytest.mark.parametrize("preset", [name for name in CATEGORICAL if load_config(name).env_id not in REWARDS])
+@pytest.mark.parametrize("preset", [name for name in CATEGORICAL if load_config(name).env_id.startswith("ALE/")])
+def test_the_supports_of_games_are_the_published_one_and_fit_clipped_rewards(preset: str) -> None:
+    """arXiv:1707.06887, section 5, and arXiv:1710.02298, table 1."""
+    settings: Any = load_config(preset).algo_kwargs
+    assert (settings.support_low, settings.support_high, settings.num_atoms) == (-10.0, 10.0, 51)
+    assert settings.reward_clip == 1.0
+
+
+LANDERS = [name for name in CATEGORICAL if load_config(name).env_id.startswith("LunarLander-v")]
+
+
+def test_every_categorical_preset_is_looked_at() -> None:
+    known = {name for name in CATEGORICAL if load_config(name).env_id in REWARDS or name.endswith("_atari")}
+    assert {*known, *LANDERS} == set(CATEGORICAL)
+
+
+@pytest.mark.parametrize("preset", LANDERS)
 def test_where_no_formula_bounds_returns_the_support_holds_those_of_a_sound_pilot(preset: str) -> None:
     """LunarLander: a lander may fly away for as long as it likes, and how bad that is need not be told apart."""
     from gymnasium.envs.box2d.lunar_lander import heuristic
 
     config = load_config(preset)
-    assert config.env_id == "LunarLander-v3"
     settings: Any = config.algo_kwargs
     returns = []
     env = gym.make(config.env_id, **config.env_kwargs)

@@ -24,5 +24,5 @@ def test_no_file_repeats_the_name_of_its_folder() -> None:
 
 def test_files_are_named_after_nouns() -> None:
     """A gerund names an activity, and an activity has no end: `saving.py` could hold anything about saving."""
-    nouns = {"q_learning", "loading", "finding", "run_finding"}
+    nouns = {"q_learning", "loading", "finding", "run_finding", "sitting", "traced_acting"}
     assert {path.stem for path in MODULES.values() if path.stem.endswith("ing")} <= nouns

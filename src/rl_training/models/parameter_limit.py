@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.nn.parameter import is_lazy
 
 from rl_training.data.replay_memory import LARGEST_SHARE, available_bytes, ran_out_of_memory
 from rl_training.errors import ConfigError
@@ -30,7 +31,8 @@ def parameter_limit(values: int, tensors: int, refusal: Exception) -> Iterator[N
         # The hook belongs to the whole process, and another thread may build a network of its own.
         if parameter is None or threading.get_ident() != builder:
             return
-        seen[0] += parameter.numel()
+        # A lazy layer gets its shape in its first forward pass, after its registration. Only user code has such layers.
+        seen[0] += 0 if is_lazy(parameter) else parameter.numel()
         seen[1] += 1
         if seen[0] > values or seen[1] > tensors:
             raise refusal
