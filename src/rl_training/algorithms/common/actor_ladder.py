@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rl_training.algorithms.common.exploration import exploration_ladder
-from rl_training.config.algorithms.exploration_ladder import LadderConfig
+from rl_training.config.algorithms.common.exploration_ladder import LadderConfig
 from rl_training.config.train_config import TrainConfig
 
 

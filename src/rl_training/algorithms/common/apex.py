@@ -11,7 +11,7 @@ from rl_training.algorithms.common.actor_ladder import ladder_of
 from rl_training.algorithms.common.learner import Learner
 from rl_training.algorithms.common.replay_learner import NoisyActorCritic
 from rl_training.algorithms.common.streams import Streams
-from rl_training.config.algorithms.actor_critic import NoisyActorConfig
+from rl_training.config.algorithms.common.actor_critic import NoisyActorConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
 from rl_training.envs.spaces import Spaces

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rl_training.config.algorithms.munchausen import MunchausenConfig
+from rl_training.config.algorithms.common.munchausen import MunchausenConfig
 
 
 def scaled_log_policy(q: Tensor, temperature: float) -> Tensor:

@@ -28,7 +28,7 @@ from rl_training.algorithms.common.optimizer import Optimizer
 from rl_training.algorithms.common.returns import gae
 from rl_training.algorithms.common.rewards import ReturnNormalizer
 from rl_training.algorithms.common.streams import Streams
-from rl_training.config.algorithms.novelty import NoveltyConfig
+from rl_training.config.algorithms.common.novelty import NoveltyConfig
 from rl_training.config.base import AlgorithmConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.rollout import Rollout

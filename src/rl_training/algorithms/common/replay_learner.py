@@ -26,8 +26,8 @@ from rl_training.algorithms.common.optimizer import Optimizer, vectors_of
 from rl_training.algorithms.common.random_shift import RandomShift
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
-from rl_training.config.algorithms.actor_critic import ActorCriticConfig, NoisyActorConfig
-from rl_training.config.algorithms.q_learning import QLearningConfig
+from rl_training.config.algorithms.common.actor_critic import ActorCriticConfig, NoisyActorConfig
+from rl_training.config.algorithms.common.q_learning import QLearningConfig
 from rl_training.config.base import ReplayConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions

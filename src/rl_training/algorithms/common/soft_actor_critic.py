@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.replay_learner import ActorCriticLearner
 from rl_training.algorithms.common.streams import Streams
-from rl_training.config.algorithms.actor_critic import SoftActorCriticConfig
+from rl_training.config.algorithms.common.actor_critic import SoftActorCriticConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.transitions import Transitions
 from rl_training.envs.spaces import Spaces

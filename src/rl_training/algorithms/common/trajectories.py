@@ -12,7 +12,7 @@ from torch import Tensor
 from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.on_policy import PolicyBatch
 from rl_training.algorithms.common.vtrace import VTrace, vtrace
-from rl_training.config.algorithms.vtrace import VTraceConfig
+from rl_training.config.algorithms.common.vtrace import VTraceConfig
 from rl_training.data.rollout import ROLLOUT_FIELDS, Rollout
 from rl_training.models.policy import PolicyModel
 

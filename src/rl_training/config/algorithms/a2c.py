@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rl_training.config.algorithms.novelty import NoveltyConfig
-from rl_training.config.algorithms.optimizer import OptimizerConfig
-from rl_training.config.algorithms.state_exploration import StateNoiseConfig
+from rl_training.config.algorithms.common.novelty import NoveltyConfig
+from rl_training.config.algorithms.common.optimizer import OptimizerConfig
+from rl_training.config.algorithms.common.state_exploration import StateNoiseConfig
 from rl_training.config.base import GaeLambda, LearningRate, NormalizeAdvantages, NumSteps, OnPolicyConfig, constant
 
 

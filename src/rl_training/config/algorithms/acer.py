@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from rl_training.config.algorithms.optimizer import OptimizerConfig
+from rl_training.config.algorithms.common.optimizer import OptimizerConfig
 from rl_training.config.base import (
     LearningRate,
     MaxGradNorm,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from rl_training.config.algorithms.novelty import NoveltyConfig
+from rl_training.config.algorithms.common.novelty import NoveltyConfig
 from rl_training.config.base import (
     GaeLambda,
     LearningRate,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rl_training.config.algorithms.apex import ApexConfig
+from rl_training.config.algorithms.common.apex import ApexConfig
 from rl_training.config.algorithms.d4pg import D4PGConfig
 
 if TYPE_CHECKING:

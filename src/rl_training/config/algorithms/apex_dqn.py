@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from rl_training.config.algorithms.apex import ApexConfig
-from rl_training.config.algorithms.q_learning import QLearningConfig
+from rl_training.config.algorithms.common.apex import ApexConfig
+from rl_training.config.algorithms.common.q_learning import QLearningConfig
 from rl_training.config.base import BatchSize, MaxGradNorm, NStep
 
 if TYPE_CHECKING:

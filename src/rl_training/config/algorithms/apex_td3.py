@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rl_training.config.algorithms.apex import ApexConfig
+from rl_training.config.algorithms.common.apex import ApexConfig
 from rl_training.config.algorithms.td3 import TD3Config
 from rl_training.config.base import NStep
 

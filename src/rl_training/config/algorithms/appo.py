@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from rl_training.config.algorithms.vtrace import VTraceConfig
+from rl_training.config.algorithms.common.vtrace import VTraceConfig
 from rl_training.config.base import (
     AdamEpsilon,
     ClipRange,

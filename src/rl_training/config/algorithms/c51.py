@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rl_training.config.algorithms.categorical import CategoricalConfig
-from rl_training.config.algorithms.q_learning import QLearningConfig
+from rl_training.config.algorithms.common.categorical import CategoricalConfig
+from rl_training.config.algorithms.common.q_learning import QLearningConfig
 from rl_training.config.base import LearningRate, constant
 
 if TYPE_CHECKING:

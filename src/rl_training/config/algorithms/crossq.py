@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from rl_training.config.algorithms.actor_critic import (
+from rl_training.config.algorithms.common.actor_critic import (
     ActorLearningRate,
     CriticLearningRate,
     SoftActorCriticConfig,

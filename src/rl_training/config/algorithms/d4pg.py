@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rl_training.config.algorithms.actor_critic import (
+from rl_training.config.algorithms.common.actor_critic import (
     ActorLearningRate,
     CriticLearningRate,
     DeterministicActorConfig,
     ExplorationNoise,
 )
-from rl_training.config.algorithms.categorical import CategoricalConfig, SupportHigh, SupportLow
+from rl_training.config.algorithms.common.categorical import CategoricalConfig, SupportHigh, SupportLow
 from rl_training.config.base import NStep, constant
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rl_training.config.algorithms.actor_critic import DeterministicActorConfig
+from rl_training.config.algorithms.common.actor_critic import DeterministicActorConfig
 
 
 class DDPGConfig(DeterministicActorConfig):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rl_training.config.algorithms.munchausen import MunchausenConfig
-from rl_training.config.algorithms.q_learning import QLearningConfig
+from rl_training.config.algorithms.common.munchausen import MunchausenConfig
+from rl_training.config.algorithms.common.q_learning import QLearningConfig
 
 if TYPE_CHECKING:
     from rl_training.config.train_config import TrainConfig

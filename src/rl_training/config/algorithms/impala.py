@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rl_training.config.algorithms.optimizer import OptimizerConfig
-from rl_training.config.algorithms.vtrace import VTraceConfig
+from rl_training.config.algorithms.common.optimizer import OptimizerConfig
+from rl_training.config.algorithms.common.vtrace import VTraceConfig
 from rl_training.config.base import LearningRate, NumSteps, constant
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from rl_training.config.algorithms.munchausen import MunchausenConfig
-from rl_training.config.algorithms.q_learning import QLearningConfig, refuse_blocks
+from rl_training.config.algorithms.common.munchausen import MunchausenConfig
+from rl_training.config.algorithms.common.q_learning import QLearningConfig, refuse_blocks
 from rl_training.config.base import LearningRate, constant
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from rl_training.config.algorithms.actor_critic import ActorCriticConfig, InitialTemperature
+from rl_training.config.algorithms.common.actor_critic import ActorCriticConfig, InitialTemperature
 from rl_training.config.base import NonNegativeSchedule, PositiveNumber, Tau, constant
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from rl_training.config.algorithms.minibatches import MinibatchConfig
-from rl_training.config.algorithms.novelty import NoveltyConfig
-from rl_training.config.algorithms.state_exploration import StateNoiseConfig
+from rl_training.config.algorithms.common.minibatches import MinibatchConfig
+from rl_training.config.algorithms.common.novelty import NoveltyConfig
+from rl_training.config.algorithms.common.state_exploration import StateNoiseConfig
 from rl_training.config.base import AdamEpsilon, ClipRange, NormalizeAdvantages, NumSteps, UpdateEpochs, constant
 
 

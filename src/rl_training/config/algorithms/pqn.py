@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from rl_training.config.algorithms.minibatches import MinibatchRolloutConfig
-from rl_training.config.algorithms.q_learning import Exploration
+from rl_training.config.algorithms.common.minibatches import MinibatchRolloutConfig
+from rl_training.config.algorithms.common.q_learning import Exploration
 from rl_training.config.base import LearningRate, MaxGradNorm, NumSteps, Schedule, UpdateEpochs, constant
 
 

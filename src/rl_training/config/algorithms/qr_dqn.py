@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from rl_training.config.algorithms.q_learning import QLearningConfig
+from rl_training.config.algorithms.common.q_learning import QLearningConfig
 from rl_training.config.base import LearningRate, constant
 
 

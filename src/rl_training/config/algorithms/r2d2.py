@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from rl_training.config.algorithms.exploration_ladder import LadderConfig
-from rl_training.config.algorithms.q_learning import QLearningConfig
+from rl_training.config.algorithms.common.exploration_ladder import LadderConfig
+from rl_training.config.algorithms.common.q_learning import QLearningConfig
 from rl_training.config.base import NStep, PositiveNumber, UnitSchedule, constant
 from rl_training.errors import ConfigError
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from rl_training.config.algorithms.categorical import CategoricalConfig
-from rl_training.config.algorithms.q_learning import Exploration, QLearningConfig, refuse_blocks
+from rl_training.config.algorithms.common.categorical import CategoricalConfig
+from rl_training.config.algorithms.common.q_learning import Exploration, QLearningConfig, refuse_blocks
 from rl_training.config.base import LearningRate, NStep, constant
 from rl_training.errors import ConfigError
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from rl_training.config.algorithms.minibatches import MinibatchSize
-from rl_training.config.algorithms.novelty import NoveltyConfig
+from rl_training.config.algorithms.common.minibatches import MinibatchSize
+from rl_training.config.algorithms.common.novelty import NoveltyConfig
 from rl_training.config.algorithms.ppo import ClippedConfig
 from rl_training.config.base import NumSteps
 from rl_training.errors import ConfigError

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from rl_training.config.algorithms.actor_critic import NumCritics, SoftActorCriticConfig
+from rl_training.config.algorithms.common.actor_critic import NumCritics, SoftActorCriticConfig
 from rl_training.config.base import PositiveInteger, Tau
 from rl_training.errors import ConfigError
 

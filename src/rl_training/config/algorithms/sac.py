@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rl_training.config.algorithms.actor_critic import SoftActorCriticConfig
-from rl_training.config.algorithms.state_exploration import NoiseLogStd, StateNoiseConfig
+from rl_training.config.algorithms.common.actor_critic import SoftActorCriticConfig
+from rl_training.config.algorithms.common.state_exploration import NoiseLogStd, StateNoiseConfig
 from rl_training.config.base import Tau
 
 

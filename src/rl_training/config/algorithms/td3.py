@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rl_training.config.algorithms.actor_critic import DeterministicActorConfig
+from rl_training.config.algorithms.common.actor_critic import DeterministicActorConfig
 
 PolicyDelay = Annotated[
     int, Field(ge=1, description="Critic updates per update of the actor and of the target networks.")

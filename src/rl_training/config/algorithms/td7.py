@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rl_training.config.algorithms.actor_critic import ActorLearningRate, CriticLearningRate, NoisyActorConfig
+from rl_training.config.algorithms.common.actor_critic import ActorLearningRate, CriticLearningRate, NoisyActorConfig
 from rl_training.config.algorithms.td3 import PolicyDelay, TargetNoise, TargetNoiseClip
 from rl_training.config.base import NonNegativeSchedule, UnitSchedule, constant
 

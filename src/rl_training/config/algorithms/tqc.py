@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from rl_training.config.algorithms.actor_critic import NumCritics, SoftActorCriticConfig
-from rl_training.config.algorithms.state_exploration import NoiseLogStd, StateNoiseConfig
+from rl_training.config.algorithms.common.actor_critic import NumCritics, SoftActorCriticConfig
+from rl_training.config.algorithms.common.state_exploration import NoiseLogStd, StateNoiseConfig
 from rl_training.config.base import Tau
 from rl_training.errors import ConfigError
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from rl_training.config.algorithms.minibatches import MinibatchConfig
-from rl_training.config.algorithms.novelty import NoveltyConfig
+from rl_training.config.algorithms.common.minibatches import MinibatchConfig
+from rl_training.config.algorithms.common.novelty import NoveltyConfig
 from rl_training.config.base import (
     LearningRate,
     MaxGradNorm,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rl_training.algorithms.common.streams import Streams, derived_seed
-from rl_training.config.algorithms.apex import uses_shards
+from rl_training.config.algorithms.common.apex import uses_shards
 from rl_training.config.base import RolloutConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import EnvSource

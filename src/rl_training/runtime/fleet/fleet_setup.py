@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from gymnasium.vector import VectorEnv
 
 from rl_training.algorithms.common.streams import Streams
-from rl_training.config.algorithms.apex import uses_shards
+from rl_training.config.algorithms.common.apex import uses_shards
 from rl_training.config.base import RolloutConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.replay_memory import check_rollout_fits

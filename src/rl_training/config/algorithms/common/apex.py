@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from rl_training.config.algorithms.exploration_ladder import LadderConfig
+from rl_training.config.algorithms.common.exploration_ladder import LadderConfig
 from rl_training.config.base import PositiveInteger, PositiveNumber, UnitSchedule, constant
 from rl_training.errors import ConfigError
 
