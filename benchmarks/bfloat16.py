@@ -11,7 +11,7 @@ from parts import set_up
 from works import WORKS, own_works
 
 from rl_training.config.loading import load_config
-from rl_training.models.precision import has_bfloat16
+from rl_training.models.layers.precision import has_bfloat16
 from rl_training.zoo.results import processor
 
 # Those with convolutions or wide layers. The others compute the same in both precisions.

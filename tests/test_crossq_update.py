@@ -22,7 +22,7 @@ from gradient_oracles import (
 )
 from replay_helpers import BOX, make_batch, make_learner, oracle
 from rl_training.algorithms.crossq import crossq_loss
-from rl_training.models.blocks import BatchNorm
+from rl_training.models.layers.blocks import BatchNorm
 
 
 def norms_of(network: Any) -> list[BatchNorm]:

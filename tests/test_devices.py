@@ -17,7 +17,7 @@ from replay_helpers import BOX, make_batch
 from rl_training.algorithms.common.learner import device_is_here, resolve_device
 from rl_training.config.loading import load_config
 from rl_training.errors import ConfigError
-from rl_training.models.normalizer import ObservationNormalizer
+from rl_training.models.encoders.normalizer import ObservationNormalizer
 from tiny_runs import EVERY_ALGORITHM, managed, train_tiny
 
 BOOKKEEPING = 2  # numbers: learning rate, steps and powers of the optimizer, which stay on the CPU

@@ -9,7 +9,7 @@ from torch import nn
 
 from config_cases import refused
 from replay_helpers import BOX, disturb, make_batch, make_learner
-from rl_training.models.blocks import Dropout
+from rl_training.models.layers.blocks import Dropout
 
 
 def test_dropout_stands_between_the_linear_layer_and_its_layer_norm() -> None:

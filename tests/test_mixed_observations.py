@@ -19,10 +19,10 @@ from rl_training.envs.goals import GoalColumns
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError, NumericalError
 from rl_training.models.cnn.impala_resnet import ImpalaResNet
-from rl_training.models.encoders import build_encoder
-from rl_training.models.mixed_encoder import ChannelsFirst, FlatImage, MixedEncoder
-from rl_training.models.normalizer import NumbersNormalizer, make_normalizer
-from rl_training.models.observation_views import ObservationViews
+from rl_training.models.encoders.encoder import build_encoder
+from rl_training.models.encoders.mixed_encoder import ChannelsFirst, FlatImage, MixedEncoder
+from rl_training.models.encoders.normalizer import NumbersNormalizer, make_normalizer
+from rl_training.models.encoders.observation_views import ObservationViews
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.workflows import resume, train
 from run_cases import assert_same_run, stop_at

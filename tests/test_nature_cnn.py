@@ -20,7 +20,7 @@ from rl_training.errors import ConfigError
 from rl_training.experiment.registry import ALGORITHMS, get_spec
 from rl_training.models.cnn.impala_resnet import ImpalaResNet
 from rl_training.models.cnn.nature import NatureCNN
-from rl_training.models.encoders import FlatPixels, VectorEncoder, build_encoder
+from rl_training.models.encoders.encoder import FlatPixels, VectorEncoder, build_encoder
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_q import MLPQNetwork
 

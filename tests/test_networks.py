@@ -13,7 +13,7 @@ from replay_helpers import BOX, make_batch, make_learner
 from rl_training.algorithms.common.compile.compiled_step import CompiledStep
 from rl_training.config.algorithm_table import get_config_class
 from rl_training.errors import ConfigError
-from rl_training.models.blocks import SimbaBlock
+from rl_training.models.layers.blocks import SimbaBlock
 from rl_training.runtime.agent import Agent
 from rl_training.storage.checkpoints import load_checkpoint
 from tiny_runs import EVERY_ALGORITHM, train_tiny

@@ -22,7 +22,7 @@ from rl_training.command_line.common.output import show_result
 from rl_training.config import own_classes
 from rl_training.config.loading import load_config
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.models.own_encoder import OwnEncoder, price_of
+from rl_training.models.encoders.own_encoder import OwnEncoder, price_of
 from rl_training.runtime.workflows import evaluate_checkpoint, predict, resume, train
 from run_cases import assert_same_run, stop_at
 from tiny_runs import EVERY_ALGORITHM, managed, some_observations, tiny_config, train_tiny

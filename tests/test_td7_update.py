@@ -13,7 +13,7 @@ from torch import Tensor
 from gradient_oracles import SPACES, assert_layers, recorded_batch, set_layers, tensor
 from replay_helpers import BOX, disturb, make_batch, make_learner, oracle, snapshot
 from rl_training.algorithms.td7 import embedding_loss, td7_actor_loss, td7_loss, td7_target
-from rl_training.models.blocks import AvgL1Norm
+from rl_training.models.layers.blocks import AvgL1Norm
 from rl_training.models.mlp_td7 import copy_weights
 
 SMALL = {"embedding_size": 4, "copy_every": 2}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bare_agent import bare_agent
 from on_policy_helpers import make_learner, make_rollout, oracle_cases
 from rl_training.algorithms.common.rewards import ReturnNormalizer
-from rl_training.models.normalizer import ObservationNormalizer, make_normalizer
+from rl_training.models.encoders.normalizer import ObservationNormalizer, make_normalizer
 from rl_training.runtime.evaluation import evaluate
 
 few = settings(max_examples=20)

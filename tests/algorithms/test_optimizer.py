@@ -14,7 +14,7 @@ from on_policy_helpers import make_learner, oracle_cases, parameters_of
 from rl_training.algorithms.common.metrics import mean_metrics
 from rl_training.algorithms.common.optimizer import Optimizer, flatten_parameters
 from rl_training.algorithms.common.target_network import TargetNetwork
-from rl_training.models.normalizer import ObservationNormalizer
+from rl_training.models.encoders.normalizer import ObservationNormalizer
 
 
 def network(seed: int = 0) -> nn.Sequential:

@@ -18,7 +18,7 @@ from rl_training.config.algorithm_table import get_config_class
 from rl_training.config.loading import load_config
 from rl_training.errors import ConfigError
 from rl_training.models.distributions import DiagonalGaussian, squashed_gaussian
-from rl_training.models.exploration_head import StateNoiseHead
+from rl_training.models.layers.exploration_head import StateNoiseHead
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_continuous import MLPSquashedGaussianActorCritic
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from on_policy_helpers import SPACES, model_config
 from rl_training.errors import ConfigError
-from rl_training.models.blocks import ACTIVATIONS, AvgL1Norm, BatchNorm, Dropout, SimbaBlock, run
-from rl_training.models.initialization import initialize_layer
+from rl_training.models.layers.blocks import ACTIVATIONS, AvgL1Norm, BatchNorm, Dropout, SimbaBlock, run
+from rl_training.models.layers.initialization import initialize_layer
 from rl_training.models.mlp import acting_forward, mlp, numpy_forward
 from rl_training.models.mlp_continuous import MLPSquashedGaussianActorCritic
 from rl_training.models.mlp_ppg import MLPPPGModel

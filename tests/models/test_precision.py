@@ -16,10 +16,10 @@ from rl_training.algorithms.common.streams import Streams
 from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.spaces import Spaces
-from rl_training.models import precision
 from rl_training.models.cnn.impala_resnet import ImpalaResNet
 from rl_training.models.cnn.nature import NatureCNN
-from rl_training.models.precision import EMULATED, HiddenLinear, ImageNetwork, bfloat16_pays, use_low_precision
+from rl_training.models.layers import precision
+from rl_training.models.layers.precision import EMULATED, HiddenLinear, ImageNetwork, bfloat16_pays, use_low_precision
 from rl_training.runtime.auto_settings import resolve_precision
 from rl_training.runtime.spec import get_spec
 from rl_training.runtime.workflows import resume, train

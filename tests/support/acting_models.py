@@ -13,9 +13,9 @@ from torch import Tensor
 from on_policy_helpers import SPACES, model_config
 from rl_training.algorithms.common.optimizer import Optimizer
 from rl_training.envs.spaces import Spaces
-from rl_training.models.blocks import ACTIVATIONS
-from rl_training.models.encoders import VectorEncoder
-from rl_training.models.exploration_head import StateNoiseHead
+from rl_training.models.encoders.encoder import VectorEncoder
+from rl_training.models.layers.blocks import ACTIVATIONS
+from rl_training.models.layers.exploration_head import StateNoiseHead
 from rl_training.models.mlp_acer import MLPACERModel
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_c51 import MLPC51Network

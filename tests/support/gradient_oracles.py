@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rl_training.data.transitions import Transitions
 from rl_training.envs.spaces import Spaces
-from rl_training.models.blocks import BatchNorm
+from rl_training.models.layers.blocks import BatchNorm
 
 SPACES = Spaces(gym.spaces.Box(-np.inf, np.inf, (3,), np.float32), gym.spaces.Box(-1.0, 1.0, (2,), np.float32))
 

@@ -1,4 +1,8 @@
-"""Networks and distributions. Everything a policy needs to act, normalization too, is inside the model."""
+"""Networks and distributions. Everything a policy needs to act, normalization too, is inside the model.
+
+A network `mlp_x.py` belongs to an algorithm or a family. What it is made of is in `layers/`, `encoders/` and `cnn/`;
+networks with a memory are in `recurrent/`.
+"""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from rl_training.config.train_config import ModelConfig
-from rl_training.models.blocks import ACTIVATIONS, BatchNorm, Dropout, SimbaBlock, run
-from rl_training.models.encoders import Encoder, VectorEncoder
-from rl_training.models.initialization import initialize_layer
-from rl_training.models.normalizer import ObservationNormalizer
-from rl_training.models.numpy_layers import NumpyForward, array_of, numpy_activation, numpy_layer
-from rl_training.models.precision import HiddenLinear
+from rl_training.models.encoders.encoder import Encoder, VectorEncoder
+from rl_training.models.encoders.normalizer import ObservationNormalizer
+from rl_training.models.layers.blocks import ACTIVATIONS, BatchNorm, Dropout, SimbaBlock, run
+from rl_training.models.layers.initialization import initialize_layer
+from rl_training.models.layers.numpy_layers import NumpyForward, array_of, numpy_activation, numpy_layer
+from rl_training.models.layers.precision import HiddenLinear
 
 
 def mlp(

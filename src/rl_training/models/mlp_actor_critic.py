@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import DiagonalGaussian
-from rl_training.models.encoders import VectorEncoder, build_encoder
-from rl_training.models.exploration_head import noise_head, with_state_noise
+from rl_training.models.encoders.encoder import VectorEncoder, build_encoder
+from rl_training.models.layers.exploration_head import noise_head, with_state_noise
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
 from rl_training.models.policy import PolicyModel
 

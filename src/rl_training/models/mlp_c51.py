@@ -9,7 +9,7 @@ from torch import Tensor
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import expected_return
-from rl_training.models.encoders import VectorEncoder
+from rl_training.models.encoders.encoder import VectorEncoder
 from rl_training.models.mlp import ActingForward, acting_forward
 from rl_training.models.mlp_q import DuelingModel
 

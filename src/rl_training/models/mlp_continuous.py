@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import squashed_gaussian
-from rl_training.models.encoders import build_encoder
-from rl_training.models.exploration_head import noise_head, with_state_noise
+from rl_training.models.encoders.encoder import build_encoder
+from rl_training.models.encoders.normalizer import NormalizingModel, make_normalizer
+from rl_training.models.layers.exploration_head import noise_head, with_state_noise
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
-from rl_training.models.normalizer import NormalizingModel, make_normalizer
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
-from rl_training.models.blocks import run
 from rl_training.models.distributions import squashed_gaussian
+from rl_training.models.layers.blocks import run
 from rl_training.models.mlp import batch_norm_mlp
 from rl_training.models.mlp_continuous import MLPSquashedGaussianActorCritic
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import LOG_SQRT_2PI, bellman_atoms, expected_return
-from rl_training.models.encoders import build_encoder
+from rl_training.models.encoders.encoder import build_encoder
+from rl_training.models.encoders.normalizer import NormalizingModel, make_normalizer
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
-from rl_training.models.normalizer import NormalizingModel, make_normalizer
 
 
 class MLPD4PGModel(NormalizingModel):

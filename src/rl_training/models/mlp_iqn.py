@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
-from rl_training.models.blocks import HiddenLayers
-from rl_training.models.encoders import FlatPixels, VectorEncoder, build_encoder
+from rl_training.models.encoders.encoder import FlatPixels, VectorEncoder, build_encoder
+from rl_training.models.encoders.normalizer import NormalizingModel, make_normalizer
+from rl_training.models.layers.blocks import HiddenLayers
 from rl_training.models.mlp import ActingForward, mlp, numpy_forward
-from rl_training.models.normalizer import NormalizingModel, make_normalizer
 
 
 class MLPIQNNetwork(NormalizingModel):

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
-from rl_training.models.encoders import build_encoder
+from rl_training.models.encoders.encoder import build_encoder
+from rl_training.models.encoders.normalizer import NormalizingModel, make_normalizer
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
-from rl_training.models.normalizer import NormalizingModel, make_normalizer
 
 # Beyond this limit the square of exp(entry) could overflow, and one bad batch would end the run.
 LOG_DIAGONAL_LIMIT = 10.0

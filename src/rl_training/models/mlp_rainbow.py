@@ -9,9 +9,9 @@ from torch import Tensor
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.models.distributions import expected_return
-from rl_training.models.encoders import VectorEncoder, build_encoder
+from rl_training.models.encoders.encoder import VectorEncoder, build_encoder
+from rl_training.models.encoders.normalizer import NormalizingModel, make_normalizer
 from rl_training.models.noisy import NoisyMLP
-from rl_training.models.normalizer import NormalizingModel, make_normalizer
 
 
 class MLPRainbowNetwork(NormalizingModel):

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
-from rl_training.models.blocks import Dropout, run
+from rl_training.models.layers.blocks import Dropout, run
 from rl_training.models.mlp import mlp
 from rl_training.models.mlp_continuous import MLPSquashedGaussianActorCritic
 

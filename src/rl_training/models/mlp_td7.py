@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
-from rl_training.models.blocks import AvgL1Norm
-from rl_training.models.encoders import Encoder, VectorEncoder, build_encoder
-from rl_training.models.initialization import initialize_layer
+from rl_training.models.encoders.encoder import Encoder, VectorEncoder, build_encoder
+from rl_training.models.encoders.normalizer import NormalizingModel, make_normalizer
+from rl_training.models.layers.blocks import AvgL1Norm
+from rl_training.models.layers.initialization import initialize_layer
 from rl_training.models.mlp import ActingForward, mlp, numpy_forward
-from rl_training.models.normalizer import NormalizingModel, make_normalizer
 
 Network = TypeVar("Network", bound=nn.Module)
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.config.train_config import ModelConfig
+from rl_training.models.layers.numpy_layers import array_of
 from rl_training.models.mlp import mlp, numpy_forward
-from rl_training.models.numpy_layers import array_of
 
 
 class NoisyLinear(nn.Module):

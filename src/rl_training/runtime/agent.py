@@ -22,7 +22,7 @@ from rl_training.envs.action_mask import with_mask
 from rl_training.envs.env_types import EnvMaker
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvError, NumericalError, RLTrainingError
-from rl_training.models.own_encoder import not_trusted
+from rl_training.models.encoders.own_encoder import not_trusted
 from rl_training.models.parameter_limit import parameter_limit
 from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate

@@ -21,7 +21,7 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import BackendName
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
-from rl_training.models.precision import NARROWEST, bfloat16_pays
+from rl_training.models.layers.precision import NARROWEST, bfloat16_pays
 
 WIDE_LAYER = 256
 WIDE_BATCH = 256

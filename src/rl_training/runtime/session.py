@@ -20,8 +20,8 @@ from rl_training.diagnosis.findings_file import FindingsSink
 from rl_training.diagnosis.run_finding import Finding
 from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.models.own_encoder import price_of
-from rl_training.models.precision import EMULATED, has_bfloat16
+from rl_training.models.encoders.own_encoder import price_of
+from rl_training.models.layers.precision import EMULATED, has_bfloat16
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.callback_entry import answers_false

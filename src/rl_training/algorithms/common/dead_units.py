@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rl_training.models.blocks import HiddenLayers
+from rl_training.models.layers.blocks import HiddenLayers
 
 MOST_ROWS = 64  # enough to tell a dead unit from a rare one, and cheap
 SATURATED = 0.99  # a tanh unit beyond this passes on less than 2 % of a gradient

@@ -27,10 +27,10 @@ from rl_training.data.gradient_push import Moments
 from rl_training.data.replay_layout import Column
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
-from rl_training.models.encoders import check_same_encoder
+from rl_training.models.encoders.encoder import check_same_encoder
+from rl_training.models.layers.precision import use_low_precision
 from rl_training.models.parameter_limit import networks_within_memory
 from rl_training.models.policy import PolicyModel
-from rl_training.models.precision import use_low_precision
 
 Config = TypeVar("Config", bound=AlgorithmConfig, default=Any)
 Network = TypeVar("Network", bound=nn.Module)

@@ -1,8 +1,8 @@
 """Exploration by noise that is a lasting function of the state: what PPO, A2C, SAC and TQC share of gSDE.
 
 Raffin et al. (2021), arXiv:2005.05719. The policy is a Gaussian whose variance depends on the state
-(`models/exploration_head.py`), so no loss changes. Only acting does: its noise comes from a matrix per env that stays
-for `noise_interval` steps or an episode.
+(`models/layers/exploration_head.py`), so no loss changes. Only acting does: its noise comes from a matrix per env that
+stays for `noise_interval` steps or an episode.
 
 Deviations: a loss that samples actions (SAC) draws independent noise for each row, where the authors' code draws one
 matrix for the whole batch (same distribution of each action, less variance); matrices are kept as standard normal

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.common.counters import Counter
-from rl_training.models.normalizer import ObservationNormalizer
+from rl_training.models.encoders.normalizer import ObservationNormalizer
 
 Network = TypeVar("Network", bound=nn.Module)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from rl_training.models.encoders import VectorEncoder
-from rl_training.models.normalizer import NormalizingModel
+from rl_training.models.encoders.encoder import VectorEncoder
+from rl_training.models.encoders.normalizer import NormalizingModel
 from rl_training.models.policy import PolicyModel
 
 

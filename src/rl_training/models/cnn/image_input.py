@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.errors import ConfigError
-from rl_training.models.initialization import initialize_layer
+from rl_training.models.layers.initialization import initialize_layer
 
 # The shortest side of an image that an encoder takes, in pixels.
 SMALLEST_SIDES = {"nature": 36, "impala": 8}

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.models.cnn.image_input import check_image_shape, initialize, scaled_pixels
-from rl_training.models.precision import ImageNetwork
+from rl_training.models.layers.precision import ImageNetwork
 
 
 class ResidualBlock(nn.Module):

@@ -12,7 +12,7 @@ from rl_training.config.train_config import ModelConfig
 from rl_training.data.recurrent_rollout_buffer import Sequences
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
-from rl_training.models.encoders import VectorEncoder
+from rl_training.models.encoders.encoder import VectorEncoder
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
 from rl_training.models.policy import PolicyModel
 from rl_training.models.recurrent.numpy_memory import NumpyStep, memory_parts, numpy_step

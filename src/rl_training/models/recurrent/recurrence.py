@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from rl_training.errors import ConfigError
-from rl_training.models.initialization import initialize_weight
+from rl_training.models.layers.initialization import initialize_weight
 
 Recurrence = nn.LSTM | nn.GRU
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}

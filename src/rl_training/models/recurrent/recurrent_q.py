@@ -10,9 +10,9 @@ from torch import Tensor
 
 from rl_training.config.train_config import ModelConfig
 from rl_training.envs.spaces import Spaces
-from rl_training.models.encoders import VectorEncoder, build_encoder
+from rl_training.models.encoders.encoder import VectorEncoder, build_encoder
+from rl_training.models.encoders.normalizer import NormalizingModel, make_normalizer
 from rl_training.models.mlp import ActingForward, acting_forward, mlp
-from rl_training.models.normalizer import NormalizingModel, make_normalizer
 from rl_training.models.recurrent.numpy_memory import NumpyStep, memory_parts, numpy_step
 from rl_training.models.recurrent.recurrence import (
     CELLS,

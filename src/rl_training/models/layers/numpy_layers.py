@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rl_training.models.blocks import AvgL1Norm, BatchNorm, Dropout, SimbaBlock
-from rl_training.models.exploration_head import StateNoiseHead
+from rl_training.models.layers.blocks import AvgL1Norm, BatchNorm, Dropout, SimbaBlock
+from rl_training.models.layers.exploration_head import StateNoiseHead
 
 NumpyForward = Callable[[np.ndarray], np.ndarray]
 # (input, array to write to, which may be the input) -> that array. A NumpyForward leaves its input as it is.

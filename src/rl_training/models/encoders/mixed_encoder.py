@@ -10,7 +10,7 @@ from rl_training.envs.spaces import Spaces
 from rl_training.models.cnn.image_input import SMALLEST_SIDES, scaled_pixels
 from rl_training.models.cnn.impala_resnet import ImpalaResNet
 from rl_training.models.cnn.nature import NatureCNN
-from rl_training.models.observation_views import numbers_in
+from rl_training.models.encoders.observation_views import numbers_in
 
 MOST_CHANNELS = 4  # of an image whose last dimension is its colors
 

@@ -12,7 +12,7 @@ from torch import nn
 from rl_training.config.train_config import ModelConfig
 from rl_training.data.gradient_push import Moments
 from rl_training.envs.spaces import Spaces
-from rl_training.models.observation_views import bytes_of, numbers_in
+from rl_training.models.encoders.observation_views import bytes_of, numbers_in
 
 Rows = TypeVar("Rows", torch.Tensor, np.ndarray)
 

@@ -15,7 +15,7 @@ from rl_training.config.own_classes import given_class, is_allowed
 from rl_training.envs.env_specs import import_user_module
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError, RLTrainingError, raise_interrupts
-from rl_training.models.observation_views import ObservationViews
+from rl_training.models.encoders.observation_views import ObservationViews
 from rl_training.text import describe_error
 
 TRIAL_ROWS = 2

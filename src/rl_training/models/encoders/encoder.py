@@ -16,8 +16,8 @@ from rl_training.envs.spaces import Spaces
 from rl_training.models.cnn.image_input import scaled_pixels
 from rl_training.models.cnn.impala_resnet import ImpalaResNet
 from rl_training.models.cnn.nature import NatureCNN
-from rl_training.models.mixed_encoder import MixedEncoder
-from rl_training.models.own_encoder import OwnEncoder
+from rl_training.models.encoders.mixed_encoder import MixedEncoder
+from rl_training.models.encoders.own_encoder import OwnEncoder
 
 
 class VectorEncoder(nn.Module):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.errors import ConfigError
-from rl_training.models.precision import HiddenLinear
+from rl_training.models.layers.precision import HiddenLinear
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,

@@ -1,0 +1,1 @@
+"""From observations to features: views of the space, running statistics, encoders."""

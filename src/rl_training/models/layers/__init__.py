@@ -1,0 +1,1 @@
+"""Parts of networks: layers with their NumPy forms, first weights, precision."""
