@@ -39,8 +39,8 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.fleet.actor_collector import ActorCollector
 from rl_training.runtime.fleet.processes import ProcessFleet
-from rl_training.runtime.loop_setup import open_loop
 from rl_training.runtime.loops import Loop
+from rl_training.runtime.setup.loop_setup import open_loop
 from rl_training.runtime.stop_signals import StopSignals
 from rl_training.runtime.workflows import train
 from rl_training.telemetry.recorder import read_metrics

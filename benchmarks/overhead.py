@@ -92,9 +92,9 @@ def timed(part: str, call: Any, spent: dict[str, float], calls: dict[str, int]) 
 def clocks(spent: dict[str, float], calls: dict[str, int]) -> None:
     """Put a clock around every call into the parts."""
     from rl_training.diagnosis.findings_file import FindingsSink
-    from rl_training.runtime.callbacks import Hooks
-    from rl_training.runtime.info_numbers import InfoNumbers
-    from rl_training.runtime.metric_window import MetricWindow
+    from rl_training.runtime.callbacks.callback import Hooks
+    from rl_training.runtime.collection.info_numbers import InfoNumbers
+    from rl_training.runtime.output.metric_window import MetricWindow
     from rl_training.telemetry.tensorboard_sink import TensorBoardSink
 
     methods = {

@@ -15,10 +15,10 @@ from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.runtime.auto_settings import limited_threads, resolve_auto
-from rl_training.runtime.loop_setup import build_loop
 from rl_training.runtime.loops import Loop, Progress, ReplayLoop
-from rl_training.runtime.metric_window import MetricWindow
-from rl_training.runtime.run_envs import training_envs
+from rl_training.runtime.output.metric_window import MetricWindow
+from rl_training.runtime.setup.loop_setup import build_loop
+from rl_training.runtime.setup.run_envs import training_envs
 from rl_training.telemetry.recorder import Recorder
 
 PARTS = ("env", "acting", "storing", "sampling", "learning", "logging", "rest")

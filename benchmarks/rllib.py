@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training import load_config
-from rl_training.runtime.callbacks import Callback, RunContext
+from rl_training.runtime.callbacks.callback import Callback, RunContext
 from rl_training.runtime.workflows import train
 from rl_training.zoo.results import this_machine
 

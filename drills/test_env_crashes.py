@@ -21,8 +21,8 @@ from rl_training.config.loading import load_config
 from rl_training.envs import async_vector
 from rl_training.envs.factory import make_vector_env
 from rl_training.envs.spaces import Spaces
-from rl_training.runtime.loop_setup import build_loop
-from rl_training.runtime.run_envs import training_envs
+from rl_training.runtime.setup.loop_setup import build_loop
+from rl_training.runtime.setup.run_envs import training_envs
 from rl_training.runtime.workflows import train
 
 TESTS = Path(__file__).resolve().parent.parent / "tests" / "support"

@@ -14,8 +14,8 @@ from figures import record_figure
 from rl_training.config.loading import load_config
 from rl_training.envs.spaces import Spaces
 from rl_training.runtime.divergence import check_update
-from rl_training.runtime.loop_setup import build_loop
-from rl_training.runtime.run_envs import training_envs
+from rl_training.runtime.setup.loop_setup import build_loop
+from rl_training.runtime.setup.run_envs import training_envs
 
 SECONDS = 4.0
 ROLLOUT = {"num_steps": 128, "minibatch_size": 256, "update_epochs": 4}

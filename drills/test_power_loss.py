@@ -11,7 +11,7 @@ import pytest
 from disk_layer import DiskLayer, Operation
 from figures import record_figure
 from lossy_disk import WAYS, LossyDisk
-from rl_training.runtime import run_saver
+from rl_training.runtime.output import run_saver
 from rl_training.runtime.workflows import resume, train
 from rl_training.storage.checkpoints import (
     best_checkpoint,

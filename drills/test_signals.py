@@ -23,7 +23,8 @@ SLOW_PHASE = """
 import pathlib, sys, time
 from rl_training.cli import main
 from rl_training.experiment.registry import get_learner
-from rl_training.runtime import collector, session
+from rl_training.runtime import session
+from rl_training.runtime.collection import collector
 from rl_training.storage import checkpoint_format
 
 phase, seconds, algorithm = sys.argv[1], float(sys.argv[2]), sys.argv[3]

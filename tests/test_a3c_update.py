@@ -33,7 +33,7 @@ from rl_training.data.gradient_push import Push
 from rl_training.errors import ConfigError, NumericalError
 from rl_training.runtime.fleet.gradient_maker import GradientMaker
 from rl_training.runtime.fleet.stale_loops import AsyncGradientLoop, GradientLoop
-from rl_training.runtime.loop_setup import open_loop
+from rl_training.runtime.setup.loop_setup import open_loop
 from rl_training.runtime.stop_signals import StopSignals
 from rl_training.runtime.workflows import resume
 from rl_training.storage.checkpoints import latest_checkpoint

@@ -19,8 +19,8 @@ from rl_training.models.cnn.impala_resnet import ImpalaResNet
 from rl_training.models.cnn.nature import NatureCNN
 from rl_training.runtime.agent import restore_learner
 from rl_training.runtime.dqn_trainer import train_dqn
-from rl_training.runtime.loop_setup import build_loop
 from rl_training.runtime.loops import ReplayLoop
+from rl_training.runtime.setup.loop_setup import build_loop
 from rl_training.runtime.workflows import TrainResult, agent_of, evaluate_checkpoint, predict
 from rl_training.storage.checkpoints import load_checkpoint, read_segment, replay_directory
 

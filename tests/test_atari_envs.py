@@ -24,7 +24,7 @@ from rl_training.envs.factory import autoreset_mode, make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError, EnvError
 from rl_training.experiment.registry import get_spec
-from rl_training.runtime.collector import Collector
+from rl_training.runtime.collection.collector import Collector
 from rl_training.runtime.evaluation import EvalResult, evaluate
 
 # Nothing random in a game: then the vector env and the wrappers must agree in every pixel.

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from rl_training.config.train_config import TrainConfig as TrainConfig
     from rl_training.errors import RLTrainingError as RLTrainingError
     from rl_training.experiment.manager import ExperimentManager as ExperimentManager
-    from rl_training.runtime.callbacks import Callback as Callback
-    from rl_training.runtime.callbacks import RunContext as RunContext
-    from rl_training.runtime.stop_rules import StopAtReturn as StopAtReturn
-    from rl_training.runtime.stop_rules import StopWithoutImprovement as StopWithoutImprovement
-    from rl_training.runtime.video_callback import RecordVideo as RecordVideo
+    from rl_training.runtime.callbacks.callback import Callback as Callback
+    from rl_training.runtime.callbacks.callback import RunContext as RunContext
+    from rl_training.runtime.callbacks.stop_rules import StopAtReturn as StopAtReturn
+    from rl_training.runtime.callbacks.stop_rules import StopWithoutImprovement as StopWithoutImprovement
+    from rl_training.runtime.callbacks.video_callback import RecordVideo as RecordVideo
     from rl_training.runtime.workflows import evaluate_checkpoint as evaluate_checkpoint
     from rl_training.runtime.workflows import resume as resume
     from rl_training.runtime.workflows import train as train
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "compare_runs": "rl_training.analysis.run_comparison",
-    "Callback": "rl_training.runtime.callbacks",
+    "Callback": "rl_training.runtime.callbacks.callback",
     "ExperimentManager": "rl_training.experiment.manager",
     "RLTrainingError": "rl_training.errors",
-    "RecordVideo": "rl_training.runtime.video_callback",
-    "RunContext": "rl_training.runtime.callbacks",
+    "RecordVideo": "rl_training.runtime.callbacks.video_callback",
+    "RunContext": "rl_training.runtime.callbacks.callback",
     "Sink": "rl_training.telemetry.sinks",
-    "StopAtReturn": "rl_training.runtime.stop_rules",
-    "StopWithoutImprovement": "rl_training.runtime.stop_rules",
+    "StopAtReturn": "rl_training.runtime.callbacks.stop_rules",
+    "StopWithoutImprovement": "rl_training.runtime.callbacks.stop_rules",
     "TrainConfig": "rl_training.config.train_config",
     "diff_runs": "rl_training.analysis.run_diff",
     "check_env": "rl_training.checkup.env_check",

@@ -23,9 +23,9 @@ from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
 from rl_training.experiment.registry import algorithm_names, get_config_class
 from rl_training.runtime.auto_settings import compile_setting_on_resume, planned_gradient_steps, resolve_compile
-from rl_training.runtime.loop_setup import build_loop
 from rl_training.runtime.loops import Loop
-from rl_training.runtime.run_envs import training_envs
+from rl_training.runtime.setup.loop_setup import build_loop
+from rl_training.runtime.setup.run_envs import training_envs
 from tiny_runs import tiny_config
 
 COMPILABLE = [name for name in algorithm_names() if get_config_class(name).compilable]

@@ -19,7 +19,7 @@ from rl_training.envs.factory import make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.envs.task_probes import ForbiddenActionsProbe
 from rl_training.errors import EnvError
-from rl_training.runtime.collector import Collector
+from rl_training.runtime.collection.collector import Collector
 
 SAME, NEXT = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP
 SEEN = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)

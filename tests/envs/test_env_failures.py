@@ -28,10 +28,10 @@ from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, EnvError
 from rl_training.experiment.registry import get_spec
 from rl_training.playback.crash_replay import reproduce
-from rl_training.runtime.collector import Collector
-from rl_training.runtime.loop_setup import build_loop
-from rl_training.runtime.run_envs import training_envs
-from rl_training.runtime.steps import Episode
+from rl_training.runtime.collection.collector import Collector
+from rl_training.runtime.collection.steps import Episode
+from rl_training.runtime.setup.loop_setup import build_loop
+from rl_training.runtime.setup.run_envs import training_envs
 from rl_training.runtime.workflows import train
 from rl_training.storage.state_tree import state_hash
 from rl_training.telemetry.recorder import read_metrics

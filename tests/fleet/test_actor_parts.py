@@ -13,11 +13,11 @@ from rl_training.algorithms.common.optimizer import vectors_of
 from rl_training.algorithms.common.trajectories import env_columns
 from rl_training.config.algorithm_table import ALGORITHMS
 from rl_training.data.rollout import ROLLOUT_FIELDS
+from rl_training.runtime.collection.steps import Episode
 from rl_training.runtime.fleet.actor_collector import ActorCollector
 from rl_training.runtime.fleet.delivery import merged_rollout
 from rl_training.runtime.fleet.shared_parcel import SharedParcel
-from rl_training.runtime.loop_setup import open_loop
-from rl_training.runtime.steps import Episode
+from rl_training.runtime.setup.loop_setup import open_loop
 from rl_training.runtime.stop_signals import StopSignals
 from run_cases import CASES
 

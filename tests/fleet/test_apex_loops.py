@@ -22,7 +22,7 @@ from rl_training.runtime.fleet.apex_loops import ApexLoop, AsyncApexLoop
 from rl_training.runtime.fleet.experience_maker import add_steps
 from rl_training.runtime.fleet.sample_ratio import SampleRatio
 from rl_training.runtime.fleet.tickets import Ticket
-from rl_training.runtime.loop_setup import open_loop
+from rl_training.runtime.setup.loop_setup import open_loop
 from rl_training.runtime.stop_signals import StopSignals
 from rl_training.runtime.workflows import resume, train
 from rl_training.storage.checkpoints import load_checkpoint

@@ -12,7 +12,7 @@ import pytest
 
 from fleet_helpers import assert_same_but_for_the_fleet, run
 from rl_training.command_line.common.checkpoint_report import make_report
-from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.callbacks.callback import Callback
 from rl_training.runtime.fleet.processes import ProcessFleet
 from rl_training.runtime.workflows import resume
 from rl_training.storage.checkpoints import load_checkpoint

@@ -27,7 +27,7 @@ from rl_training.runtime.fleet.actor_collector import ActorCollector
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery
 from rl_training.runtime.fleet.fleet_protocol import FleetLost
 from rl_training.runtime.fleet.tickets import Ticket
-from rl_training.runtime.loop_setup import open_loop
+from rl_training.runtime.setup.loop_setup import open_loop
 from rl_training.runtime.stop_signals import StopSignals
 from rl_training.runtime.workflows import resume, train
 from rl_training.storage.checkpoints import load_checkpoint

@@ -12,8 +12,8 @@ import pytest
 
 from rl_training import load_config
 from rl_training.runtime.fleet.stale_loops import AsyncLoop, PipelinedLoop
-from rl_training.runtime.loop_setup import open_loop
 from rl_training.runtime.loops import Loop
+from rl_training.runtime.setup.loop_setup import open_loop
 from rl_training.runtime.stop_signals import StopSignals
 
 

@@ -67,7 +67,7 @@ def test_envs_with_a_vector_class_of_their_own_are_native(
     assert recorded(whole.run_dir, "vector_backend") == "native"
     with monkeypatch.context() as patch:
         if as_of_old:  # they had no name for it
-            patch.setattr("rl_training.runtime.loop_setup.backend_of", lambda envs: "auto")
+            patch.setattr("rl_training.runtime.setup.loop_setup.backend_of", lambda envs: "auto")
         half = train(case.config(tmp_path / "halves"), callback=stop_at(case.steps // 2), show=False)
         assert recorded(half.run_dir, "vector_backend") == ("auto" if as_of_old else "native")
     second = resume(half.run_dir, show=False)

@@ -13,8 +13,8 @@ from rl_training.config.base import RolloutConfig
 from rl_training.data.rollout import Rollout
 from rl_training.envs.probes import AutoresetCanaryProbe, probe_vector_env
 from rl_training.experiment.registry import algorithm_names, get_config_class
+from rl_training.runtime.collection.steps import Episode
 from rl_training.runtime.loops import Loop, ReplayLoop
-from rl_training.runtime.steps import Episode
 
 LENGTH = 3
 STEPS = 64

@@ -15,8 +15,8 @@ import torch
 from reporting_env import Counting
 from rl_training import PPO, Callback
 from rl_training.errors import ConfigError
-from rl_training.runtime.callback_entry import HOOKS
-from rl_training.runtime.callbacks import RunContext
+from rl_training.runtime.callbacks.callback import RunContext
+from rl_training.runtime.callbacks.callback_entry import HOOKS
 from rl_training.runtime.workflows import TrainResult, resume, train
 from rl_training.storage.checkpoints import load_checkpoint
 from rl_training.telemetry.recorder import read_metrics

@@ -16,9 +16,9 @@ from cli_helpers import call
 from rl_training import load
 from rl_training.config.train_config import TrainConfig
 from rl_training.errors import ConfigError
-from rl_training.runtime.cluster_consent import PROOF_FIELD, ask_for_cluster, cluster_proof
 from rl_training.runtime.fleet import fleet_setup
 from rl_training.runtime.fleet.processes import ProcessFleet
+from rl_training.runtime.setup.cluster_consent import PROOF_FIELD, ask_for_cluster, cluster_proof
 from rl_training.runtime.workflows import resume, train
 from run_cases import stop_at
 from tiny_runs import managed, tiny_config

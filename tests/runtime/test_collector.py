@@ -14,8 +14,8 @@ from probe_suite import BOTH_MODES
 from rl_training.envs.failures import RESTARTED
 from rl_training.envs.probes import AutoresetCanaryProbe, EnvIndexProbe, Probe, probe_vector_env
 from rl_training.errors import EnvError, NumericalError
-from rl_training.runtime.collector import Collector
-from rl_training.runtime.steps import Episode
+from rl_training.runtime.collection.collector import Collector
+from rl_training.runtime.collection.steps import Episode
 
 SAME, NEXT = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP
 

@@ -14,9 +14,9 @@ from rl_training.data.rollout import ROLLOUT_FIELDS
 from rl_training.envs.batched_classic import BATCHED_ENVS
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import NumericalError
-from rl_training.runtime.collector import STEP_BY_STEP, Collector
-from rl_training.runtime.loop_setup import build_loop
-from rl_training.runtime.run_envs import training_envs
+from rl_training.runtime.collection.collector import STEP_BY_STEP, Collector
+from rl_training.runtime.setup.loop_setup import build_loop
+from rl_training.runtime.setup.run_envs import training_envs
 
 STEPS, ENVS = 12, 3
 
@@ -144,7 +144,7 @@ def test_a_compiler_that_fails_leaves_the_plain_path(monkeypatch: pytest.MonkeyP
     def fail(*arguments: Any, **settings: Any) -> None:
         raise RuntimeError("no such operator")
 
-    monkeypatch.setattr("rl_training.runtime.compiled_rollout.CompiledLoop", fail)
+    monkeypatch.setattr("rl_training.runtime.collection.compiled_rollout.CompiledLoop", fail)
     with collector_of("off") as plain, collector_of("on") as compiled:
         said: list[str] = []
         compiled.learner.note = said.append

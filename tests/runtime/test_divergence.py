@@ -23,7 +23,7 @@ from rl_training.errors import NumericalError
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.divergence import WATCHED, check_metrics, check_update
 from rl_training.runtime.loops import Progress
-from rl_training.runtime.metric_window import MetricWindow
+from rl_training.runtime.output.metric_window import MetricWindow
 from rl_training.runtime.workflows import resume
 from rl_training.storage.checkpoints import latest_checkpoint, list_checkpoints
 from rl_training.storage.tensor_files import read_arrays

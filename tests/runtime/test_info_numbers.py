@@ -19,10 +19,10 @@ from reporting_env import LENGTH, Counting, Reporting, user_vector
 from rl_training import PPO
 from rl_training.config.loading import load_config
 from rl_training.envs.factory import make_vector_env
-from rl_training.runtime.info_numbers import PATIENCE_EPISODES, InfoNumbers, as_number, means
+from rl_training.runtime.collection.info_numbers import PATIENCE_EPISODES, InfoNumbers, as_number, means
+from rl_training.runtime.collection.steps import Episode
 from rl_training.runtime.loops import Progress
-from rl_training.runtime.metric_window import RECENT_EPISODES, MetricWindow
-from rl_training.runtime.steps import Episode
+from rl_training.runtime.output.metric_window import RECENT_EPISODES, MetricWindow
 from rl_training.runtime.workflows import train
 from rl_training.telemetry.console import ConsoleDisplay
 from rl_training.telemetry.recorder import read_metrics

@@ -109,7 +109,7 @@ def test_diverged_training_is_not_excused_as_a_failed_evaluation(
     def diverged(*arguments: Any) -> None:
         raise NumericalError("loss is not finite")
 
-    monkeypatch.setattr("rl_training.runtime.metric_window.check_metrics", diverged)
+    monkeypatch.setattr("rl_training.runtime.output.metric_window.check_metrics", diverged)
     with pytest.raises(NumericalError):
         train(A2C.config(tmp_path, eval_every=160, log_every=1000, checkpoint_every=0), show=False)
     assert run_status(tmp_path / "run") == "failed"

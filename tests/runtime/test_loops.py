@@ -22,9 +22,9 @@ from rl_training.data.rollout import Rollout
 from rl_training.envs.probes import AutoresetCanaryProbe, probe_vector_env
 from rl_training.errors import NumericalError
 from rl_training.experiment.registry import algorithm_names, get_config_class
+from rl_training.runtime.collection.steps import Episode
 from rl_training.runtime.loops import OnPolicyLoop, Progress
-from rl_training.runtime.metric_window import RECENT_EPISODES, MetricWindow
-from rl_training.runtime.steps import Episode
+from rl_training.runtime.output.metric_window import RECENT_EPISODES, MetricWindow
 from rl_training.storage.state_tree import state_hash
 
 ON_POLICY = [name for name in algorithm_names() if issubclass(get_config_class(name), RolloutConfig)]

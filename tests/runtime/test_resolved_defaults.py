@@ -17,7 +17,7 @@ from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError
-from rl_training.runtime.resolved_defaults import kind_of, resolve_defaults
+from rl_training.runtime.setup.resolved_defaults import kind_of, resolve_defaults
 from rl_training.runtime.workflows import resume, train
 from run_cases import assert_same_run
 

@@ -12,7 +12,7 @@ from rl_training.config.loading import load_config
 from rl_training.errors import ConfigError
 from rl_training.experiment.manager import RunRecord
 from rl_training.runtime import auto_settings
-from rl_training.runtime.resume_settings import changed_on_resume
+from rl_training.runtime.setup.resume_settings import changed_on_resume
 from rl_training.runtime.workflows import resume, train
 from rl_training.telemetry.console import ConsoleDisplay
 from run_cases import assert_same_run, stop_at

@@ -21,8 +21,8 @@ from rl_training.runtime import session
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.evaluation import EvalResult
 from rl_training.runtime.run_clock import Cadence
-from rl_training.runtime.run_envs import require_env, with_env
 from rl_training.runtime.session import Session
+from rl_training.runtime.setup.run_envs import require_env, with_env
 from rl_training.runtime.workflows import evaluate_checkpoint, resume, train
 from rl_training.storage.checkpoints import latest_checkpoint
 from run_cases import CASES, TwoKnobs, stop_at

@@ -15,7 +15,7 @@ from cli_helpers import call
 from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.errors import ConfigError, install_hint
-from rl_training.runtime.sink_list import consent_text, permitted
+from rl_training.runtime.output.sink_list import consent_text, permitted
 from rl_training.runtime.workflows import resume, train
 from rl_training.telemetry.sink_entries import SinkEntry, sinks_of
 from rl_training.telemetry.sinks import Sink, SinkRun
@@ -216,7 +216,7 @@ def test_an_entry_point_and_an_address_are_made_with_their_options(
 ) -> None:
     sys.modules.setdefault("test_sink_list", sys.modules[__name__])
     point = importlib.metadata.EntryPoint("keeping", "test_sink_list:Keeping", "rl_training.sinks")
-    monkeypatch.setattr("rl_training.runtime.sink_list.entry_points", lambda group: [point])
+    monkeypatch.setattr("rl_training.runtime.output.sink_list.entry_points", lambda group: [point])
     entries = [{"sink": "keeping", "label": "a"}, {"sink": "test_sink_list:Keeping", "label": "b"}]
     train(tiny_config("ppo", tmp_path, sinks=entries), show=False)
     made = [sink for sink in sys.modules["test_sink_list"].OPENED if sink.calls]  # type: ignore[attr-defined]

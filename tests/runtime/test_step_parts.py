@@ -11,9 +11,9 @@ from gymnasium.vector import AutoresetMode
 from collector_helpers import Scripted, collector_of
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError
-from rl_training.runtime.boundaries import NextStepBoundaries, SameStepBoundaries, boundaries_for
-from rl_training.runtime.rollout_writer import RolloutWriter
-from rl_training.runtime.steps import Episode, EpisodeStatistics, Step
+from rl_training.runtime.collection.boundaries import NextStepBoundaries, SameStepBoundaries, boundaries_for
+from rl_training.runtime.collection.rollout_writer import RolloutWriter
+from rl_training.runtime.collection.steps import Episode, EpisodeStatistics, Step
 
 NONE, FIRST, SECOND = np.array([False, False]), np.array([True, False]), np.array([False, True])
 OBS = np.array([[1.0], [2.0]], np.float32)

@@ -280,7 +280,7 @@ def test_the_working_directory_hides_no_installed_module(tmp_path: Path, monkeyp
         ("my_hooks:Picky", r"it cannot be created: ValueError: never"),
         ({"callback": "my_hooks:Limit", "step": 3}, r"it cannot be created: TypeError: .*unexpected keyword"),
         ("no_such_module:Limit", r"importing no_such_module failed with ModuleNotFoundError"),
-        ("rl_training.runtime.callbacks:Callback", r"callback Callback: overrides no hook"),
+        ("rl_training.runtime.callbacks.callback:Callback", r"callback Callback: overrides no hook"),
     ],
     ids=str,
 )

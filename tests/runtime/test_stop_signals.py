@@ -12,7 +12,7 @@ import pytest
 
 from rl_training import Callback
 from rl_training.runtime import stop_signals
-from rl_training.runtime.callbacks import RunContext
+from rl_training.runtime.callbacks.callback import RunContext
 from rl_training.runtime.stop_signals import StopSignals
 from rl_training.runtime.workflows import resume, train
 from rl_training.storage.checkpoints import latest_checkpoint

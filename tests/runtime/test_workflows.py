@@ -17,9 +17,9 @@ from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.probes import AutoresetCanaryProbe, probe_vector_env
 from rl_training.errors import CheckpointError, ConfigError, EnvError, NumericalError
-from rl_training.runtime import run_saver
 from rl_training.runtime.episode_video import record_episode
 from rl_training.runtime.loops import Loop
+from rl_training.runtime.output import run_saver
 from rl_training.runtime.run_clock import RunClock
 from rl_training.runtime.workflows import TrainResult, evaluate_checkpoint, resume, train
 from rl_training.storage.checkpoints import (

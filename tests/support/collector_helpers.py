@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from rl_training.algorithms.common.learner import Action
 from rl_training.algorithms.common.streams import Streams
 from rl_training.envs.spaces import Spaces
-from rl_training.runtime.collector import Collector
+from rl_training.runtime.collection.collector import Collector
 
 
 class CountingLearner:

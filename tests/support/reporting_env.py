@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from rl_training.runtime.callbacks import Callback, RunContext
+from rl_training.runtime.callbacks.callback import Callback, RunContext
 
 LENGTH = 4
 

@@ -19,14 +19,14 @@ from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.envs.factory import make_env
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime.agent import Agent
-from rl_training.runtime.cluster_consent import without_foreign_cluster
 from rl_training.runtime.episode_video import Recording, record_episode
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult
-from rl_training.runtime.resolved_defaults import resolve_defaults
-from rl_training.runtime.run_envs import env_name, require_stored_spaces, spaces_of, with_env
-from rl_training.runtime.sink_list import split_sinks, uses_trackers
+from rl_training.runtime.output.sink_list import split_sinks, uses_trackers
+from rl_training.runtime.output.train_result import stored_curves
+from rl_training.runtime.setup.cluster_consent import without_foreign_cluster
+from rl_training.runtime.setup.resolved_defaults import resolve_defaults
+from rl_training.runtime.setup.run_envs import env_name, require_stored_spaces, spaces_of, with_env
 from rl_training.runtime.spec import get_spec
-from rl_training.runtime.train_result import stored_curves
 from rl_training.runtime.workflows import CallbackArgument, TrainResult, allow_own_encoder, resume, train
 from rl_training.storage.checkpoints import Checkpoint, load_checkpoint, resolve_checkpoint, save_checkpoint
 from rl_training.storage.run_directory import is_run_directory, open_run_directory

@@ -17,10 +17,10 @@ from rl_training.config.base import RolloutConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.errors import RLTrainingError
 from rl_training.runtime.auto_settings import limited_threads, resolve_compile
-from rl_training.runtime.loop_setup import open_loop
 from rl_training.runtime.loops import Loop
-from rl_training.runtime.resolved_defaults import resolve_defaults
-from rl_training.runtime.run_envs import spaces_of
+from rl_training.runtime.setup.loop_setup import open_loop
+from rl_training.runtime.setup.resolved_defaults import resolve_defaults
+from rl_training.runtime.setup.run_envs import spaces_of
 from rl_training.runtime.stop_signals import StopSignals
 
 PROBE_SECONDS = 5.0

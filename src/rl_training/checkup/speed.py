@@ -10,10 +10,10 @@ import numpy as np
 
 from rl_training.config.base import ReplayConfig
 from rl_training.config.train_config import TrainConfig
-from rl_training.runtime.collector import Collector
+from rl_training.runtime.collection.collector import Collector
+from rl_training.runtime.collection.rollout_writer import RolloutWriter
+from rl_training.runtime.collection.steps import Step
 from rl_training.runtime.loops import Loop, OnPolicyLoop, ReplayLoop
-from rl_training.runtime.rollout_writer import RolloutWriter
-from rl_training.runtime.steps import Step
 
 # The share of the time for environment and acting; an on-policy update is measured in the rest.
 COLLECTING_SHARE = 0.6

@@ -5,7 +5,7 @@ restart within the step that ends them (SAME_STEP), with the true last observati
 initial states from one generator.
 
 The physics are written once, for arrays of NumPy and tensors of torch: `xp` is the module. A compiled rollout
-(`runtime/compiled_rollout.py`) traces them with torch.
+(`runtime/collection/compiled_rollout.py`) traces them with torch.
 """
 
 from __future__ import annotations

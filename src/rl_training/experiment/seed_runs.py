@@ -12,7 +12,7 @@ from rl_training.errors import RLTrainingError
 from rl_training.experiment.jobs_display import JobsDisplay
 from rl_training.experiment.launcher import EXIT_OF_A_BUG, Stopped, Watch, launch
 from rl_training.runtime.evaluation import EvalResult
-from rl_training.runtime.train_result import TrainResult
+from rl_training.runtime.output.train_result import TrainResult
 from rl_training.runtime.workflows import train
 from rl_training.text import clean_text
 

@@ -16,8 +16,8 @@ from rl_training.envs.env_runner import EnvRunner, set_random_state
 from rl_training.envs.factory import make_env
 from rl_training.envs.failures import EnvFailed, EnvFailure, reason_of, trace_of
 from rl_training.errors import CheckpointError, raise_interrupts
-from rl_training.runtime.crash_reports import ENV_FAILURE
-from rl_training.runtime.run_envs import require_env
+from rl_training.runtime.output.crash_reports import ENV_FAILURE
+from rl_training.runtime.setup.run_envs import require_env
 from rl_training.storage.durable_files import read_json
 from rl_training.text import describe_error, one_line
 

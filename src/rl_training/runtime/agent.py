@@ -25,9 +25,9 @@ from rl_training.errors import CheckpointError, ConfigError, EnvError, Numerical
 from rl_training.models.encoders.own_encoder import not_trusted
 from rl_training.models.parameter_limit import parameter_limit
 from rl_training.runtime.auto_settings import limited_threads
+from rl_training.runtime.collection.info_numbers import InfoNumbers
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
-from rl_training.runtime.info_numbers import InfoNumbers
-from rl_training.runtime.run_envs import single_env_maker
+from rl_training.runtime.setup.run_envs import single_env_maker
 from rl_training.storage.checkpoints import Checkpoint
 from rl_training.telemetry.metric_lines import warn
 from rl_training.text import one_line

@@ -14,7 +14,7 @@ from rl_training.config.evaluation_protocol import FIRST_EVAL_SEED, LONGEST_EPIS
 from rl_training.envs.env_closer import close_all
 from rl_training.envs.env_runner import WatchedEnv
 from rl_training.errors import NumericalError
-from rl_training.runtime.info_numbers import InfoNumbers, means
+from rl_training.runtime.collection.info_numbers import InfoNumbers, means
 
 if TYPE_CHECKING:
     from rl_training.runtime.agent import Agent

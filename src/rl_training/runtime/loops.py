@@ -32,10 +32,10 @@ from rl_training.data.trajectory_replay import MEMORY, TrajectoryReplay
 from rl_training.envs.goals import GoalColumns, goal_rules
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
-from rl_training.runtime.collector import Collector, RolloutDropped
+from rl_training.runtime.collection.collector import Collector, RolloutDropped
+from rl_training.runtime.collection.steps import Episode
 from rl_training.runtime.divergence import check_update
 from rl_training.runtime.fleet.actor_collector import ActorCollector
-from rl_training.runtime.steps import Episode
 
 
 @dataclass(slots=True)

@@ -24,18 +24,18 @@ from rl_training.models.encoders.own_encoder import price_of
 from rl_training.models.layers.precision import EMULATED, has_bfloat16
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.auto_settings import limited_threads
-from rl_training.runtime.callback_entry import answers_false
-from rl_training.runtime.callback_list import ProgressFunction
-from rl_training.runtime.callbacks import Hooks, RunContext, Surroundings
-from rl_training.runtime.crash_reports import CrashReports
+from rl_training.runtime.callbacks.callback import Hooks, RunContext, Surroundings
+from rl_training.runtime.callbacks.callback_entry import answers_false
+from rl_training.runtime.callbacks.callback_list import ProgressFunction
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
 from rl_training.runtime.loops import Loop, Progress
-from rl_training.runtime.metric_window import MetricWindow
+from rl_training.runtime.output.crash_reports import CrashReports
+from rl_training.runtime.output.metric_window import MetricWindow
+from rl_training.runtime.output.run_saver import RunSaver
+from rl_training.runtime.output.train_result import TrainResult
 from rl_training.runtime.run_clock import Cadence, RunClock
-from rl_training.runtime.run_envs import eval_env_maker
-from rl_training.runtime.run_saver import RunSaver
+from rl_training.runtime.setup.run_envs import eval_env_maker
 from rl_training.runtime.stop_signals import StopSignals
-from rl_training.runtime.train_result import TrainResult
 from rl_training.storage.checkpoints import Checkpoint, fingerprint, fingerprint_differences
 from rl_training.storage.run_directory import RunDirectory
 from rl_training.storage.session_record import describe_session, with_session

@@ -14,16 +14,16 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime.agent import Agent, stored_config
-from rl_training.runtime.callback_list import CallbackArgument, open_hooks
-from rl_training.runtime.cluster_consent import ask_for_cluster, cluster_proof
+from rl_training.runtime.callbacks.callback_list import CallbackArgument, open_hooks
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult
-from rl_training.runtime.loop_setup import open_loop
-from rl_training.runtime.resume_settings import changed_on_resume
-from rl_training.runtime.run_envs import CALLABLE_PREFIX, with_env
+from rl_training.runtime.output.sink_list import make_sinks, permitted, proof_of
+from rl_training.runtime.output.train_result import TrainResult
 from rl_training.runtime.session import run_session
-from rl_training.runtime.sink_list import make_sinks, permitted, proof_of
+from rl_training.runtime.setup.cluster_consent import ask_for_cluster, cluster_proof
+from rl_training.runtime.setup.loop_setup import open_loop
+from rl_training.runtime.setup.resume_settings import changed_on_resume
+from rl_training.runtime.setup.run_envs import CALLABLE_PREFIX, with_env
 from rl_training.runtime.stop_signals import StopSignals
-from rl_training.runtime.train_result import TrainResult
 from rl_training.storage.checkpoints import (
     Checkpoint,
     checkpoint_steps,

@@ -4,7 +4,8 @@ A tracker such as W&B sends metrics to a server under the user's account, and a 
 directory that came from someone else must not decide that. So a run with a tracker carries a proof in its run.json,
 made with a secret that never leaves the user's state directory (on a cluster, the shared home). Owner and permissions
 of files prove nothing: whoever unpacks an archive owns its files. The proof is bound to the trackers and their options,
-and it contains no name of a user or machine. Ray clusters are asked for in the same way (runtime/cluster_consent.py).
+and it contains no name of a user or machine. Ray clusters are asked for in the same way
+(runtime/setup/cluster_consent.py).
 """
 
 from __future__ import annotations

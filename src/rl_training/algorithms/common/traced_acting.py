@@ -1,8 +1,8 @@
 """Acting in a compiled rollout: what `Learner.act` does with exploration, in two parts.
 
-A rollout that is one function (`runtime/compiled_rollout.py`) cannot draw random numbers. They are drawn before it, for
-all of its steps, and each step decides with its share of them, in torch. Both parts belong to the learner: they follow
-its `act`, which draws the same numbers in the same order.
+A rollout that is one function (`runtime/collection/compiled_rollout.py`) cannot draw random numbers. They are drawn
+before it, for all of its steps, and each step decides with its share of them, in torch. Both parts belong to the
+learner: they follow its `act`, which draws the same numbers in the same order.
 """
 
 from __future__ import annotations

@@ -14,13 +14,13 @@ from rl_training.config.base import RolloutConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import EnvSource
 from rl_training.envs.factory import backend_of
-from rl_training.runtime.collector import Collector, Share
+from rl_training.runtime.collection.collector import Collector, Share
 from rl_training.runtime.fleet.delivery import Delivery
 from rl_training.runtime.fleet.experience_maker import ExperienceMaker
 from rl_training.runtime.fleet.fleet_protocol import Greeting
 from rl_training.runtime.fleet.gradient_maker import GradientMaker
 from rl_training.runtime.fleet.tickets import Ticket
-from rl_training.runtime.run_envs import spaces_of, training_envs
+from rl_training.runtime.setup.run_envs import spaces_of, training_envs
 from rl_training.runtime.spec import get_spec
 
 

@@ -21,12 +21,12 @@ from rl_training.envs.failures import EnvFailed, EnvFailure
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError
 from rl_training.program import call
-from rl_training.runtime.collector import RolloutDropped
+from rl_training.runtime.collection.collector import RolloutDropped
+from rl_training.runtime.collection.info_numbers import InfoNumbers
+from rl_training.runtime.collection.steps import Episode, Step
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery, merged_rollout, merged_step
 from rl_training.runtime.fleet.fleet_protocol import Fleet, FleetLost
 from rl_training.runtime.fleet.tickets import Ledger, Ticket, UnknownTicket
-from rl_training.runtime.info_numbers import InfoNumbers
-from rl_training.runtime.steps import Episode, Step
 
 RESTARTS_PER_ACTOR, WITHIN_SECONDS = 3, 600.0
 RESTARTS_PER_RUN = 20

@@ -12,12 +12,12 @@ from rl_training.data.experience import Experience
 from rl_training.data.replay_factory import make_sharded_replay
 from rl_training.data.sharded_replay import ShardedReplay
 from rl_training.envs.spaces import Spaces
+from rl_training.runtime.collection.steps import Episode
 from rl_training.runtime.fleet.actor_collector import ActorCollector
 from rl_training.runtime.fleet.delivery import Delivery
 from rl_training.runtime.fleet.experience_maker import add_steps
 from rl_training.runtime.fleet.sample_ratio import SampleRatio
 from rl_training.runtime.loops import Progress, ReplayLoop
-from rl_training.runtime.steps import Episode
 
 
 class ApexLoop(ReplayLoop):

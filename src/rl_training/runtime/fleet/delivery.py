@@ -14,7 +14,7 @@ from rl_training.data.gradient_push import Push
 from rl_training.data.rollout import ROLLOUT_FIELDS, Rollout
 from rl_training.envs.failures import EnvFailed, EnvFailure, trace_of
 from rl_training.errors import RLTrainingError
-from rl_training.runtime.steps import Episode, Step
+from rl_training.runtime.collection.steps import Episode, Step
 
 Content = TypeVar("Content", Rollout, Step, Push, Experience)
 

@@ -9,10 +9,10 @@ import numpy as np
 from rl_training.data.experience import Experience
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.replay_factory import recent_steps
-from rl_training.runtime.collector import Collector, RolloutDropped
+from rl_training.runtime.collection.collector import Collector, RolloutDropped
+from rl_training.runtime.collection.steps import Episode, Step
 from rl_training.runtime.fleet.gradient_maker import one_thread
 from rl_training.runtime.fleet.tickets import Ticket
-from rl_training.runtime.steps import Episode, Step
 
 
 class ExperienceMaker:

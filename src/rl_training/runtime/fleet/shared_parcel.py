@@ -21,7 +21,7 @@ from rl_training.data.experience import Experience
 from rl_training.data.gradient_push import Push
 from rl_training.data.rollout import Rollout
 from rl_training.envs.shared_block import ALIGNMENT, new_descriptor
-from rl_training.runtime.steps import Episode, Step
+from rl_training.runtime.collection.steps import Episode, Step
 
 Layout = list[tuple[tuple[int, ...], np.dtype[Any]]]  # the weights: shape and type of each array
 Places = list[tuple[int, int]]  # where arrays begin and end, counted from the end of the weights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rl_training.runtime.callbacks import Callback, RunContext
+from rl_training.runtime.callbacks.callback import Callback, RunContext
 from rl_training.zoo.clock.stopwatch import Stopwatch, play_episodes
 
 

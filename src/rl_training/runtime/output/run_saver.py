@@ -12,9 +12,9 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, RLTrainingError
 from rl_training.runtime.agent import restore_learner
-from rl_training.runtime.callbacks import Hooks
+from rl_training.runtime.callbacks.callback import Hooks
 from rl_training.runtime.loops import Loop
-from rl_training.runtime.metric_window import MetricWindow
+from rl_training.runtime.output.metric_window import MetricWindow
 from rl_training.storage.checkpoints import (
     Checkpoint,
     SegmentRef,

@@ -14,11 +14,17 @@ from rl_training.envs.factory import backend_of
 from rl_training.envs.spaces import Spaces
 from rl_training.runtime.agent import no_larger_than
 from rl_training.runtime.auto_settings import resolve_auto
-from rl_training.runtime.callback_list import check_hook_settings
+from rl_training.runtime.callbacks.callback_list import check_hook_settings
 from rl_training.runtime.fleet.fleet_setup import build_fleet_loop, open_fleet
 from rl_training.runtime.loops import Loop
-from rl_training.runtime.resolved_defaults import resolve_defaults
-from rl_training.runtime.run_envs import check_budget, check_eval_env, require_stored_spaces, spaces_of, training_envs
+from rl_training.runtime.setup.resolved_defaults import resolve_defaults
+from rl_training.runtime.setup.run_envs import (
+    check_budget,
+    check_eval_env,
+    require_stored_spaces,
+    spaces_of,
+    training_envs,
+)
 from rl_training.runtime.spec import get_spec
 from rl_training.runtime.stop_signals import StopSignals
 from rl_training.storage.checkpoints import Checkpoint

@@ -26,11 +26,11 @@ from rl_training.envs.factory import autoreset_mode
 from rl_training.envs.failures import RESTARTED, EnvFailed, EnvFailure, reason_of, trace_of
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError, NumericalError, RLTrainingError, raise_interrupts
-from rl_training.runtime.boundaries import boundaries_for
-from rl_training.runtime.compiled_rollout import CompiledRollouts, why_not_compiled
-from rl_training.runtime.info_numbers import InfoNumbers
-from rl_training.runtime.rollout_writer import RolloutWriter
-from rl_training.runtime.steps import Episode, EpisodeStatistics, Step
+from rl_training.runtime.collection.boundaries import boundaries_for
+from rl_training.runtime.collection.compiled_rollout import CompiledRollouts, why_not_compiled
+from rl_training.runtime.collection.info_numbers import InfoNumbers
+from rl_training.runtime.collection.rollout_writer import RolloutWriter
+from rl_training.runtime.collection.steps import Episode, EpisodeStatistics, Step
 from rl_training.text import describe_error
 
 STEP_BY_STEP = "step by step"

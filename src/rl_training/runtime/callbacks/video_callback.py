@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rl_training.config.arguments import whole_number
-from rl_training.runtime.callbacks import Callback, RunContext
+from rl_training.runtime.callbacks.callback import Callback, RunContext
 from rl_training.runtime.run_clock import Cadence
 
 

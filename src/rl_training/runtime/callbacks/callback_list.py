@@ -17,13 +17,13 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_specs import import_user_module
 from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.errors import ConfigError, EnvError, raise_interrupts
-from rl_training.runtime.callback_entry import HOOKS
-from rl_training.runtime.callbacks import Callback, Hooks
+from rl_training.runtime.callbacks.callback import Callback, Hooks
+from rl_training.runtime.callbacks.callback_entry import HOOKS
+from rl_training.runtime.callbacks.stop_rules import StopAtReturn, StopWithoutImprovement
+from rl_training.runtime.callbacks.video_callback import RecordVideo
 from rl_training.runtime.episode_video import check_rendering
 from rl_training.runtime.loops import Progress
-from rl_training.runtime.run_envs import eval_env_maker
-from rl_training.runtime.stop_rules import StopAtReturn, StopWithoutImprovement
-from rl_training.runtime.video_callback import RecordVideo
+from rl_training.runtime.setup.run_envs import eval_env_maker
 from rl_training.text import clean_text, describe_error
 
 ProgressFunction = Callable[[Progress], bool | None]

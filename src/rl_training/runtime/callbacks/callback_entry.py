@@ -67,7 +67,7 @@ class CallbackEntry:
 
 def _is_empty(method: Any) -> bool:
     """Whether it is the hook of the base class, which does nothing."""
-    return getattr(getattr(method, "__func__", None), "__module__", None) == "rl_training.runtime.callbacks"
+    return getattr(getattr(method, "__func__", None), "__module__", None) == "rl_training.runtime.callbacks.callback"
 
 
 def answers_false(answer: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rl_training.data.rollout import ROLLOUT_FIELDS, Rollout
-from rl_training.runtime.steps import Step
+from rl_training.runtime.collection.steps import Step
 
 
 class RolloutWriter:

@@ -18,12 +18,12 @@ import gymnasium as gym
 
 from rl_training.config.messages import printable
 from rl_training.errors import ConfigError, raise_interrupts
-from rl_training.runtime.callback_entry import HOOKS, CallbackEntry, answers_false
+from rl_training.runtime.callbacks.callback_entry import HOOKS, CallbackEntry, answers_false
+from rl_training.runtime.collection.info_numbers import as_number
+from rl_training.runtime.collection.steps import Episode
 from rl_training.runtime.episode_video import Recording, RecordingStopped, check_rendering, record
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult
-from rl_training.runtime.info_numbers import as_number
 from rl_training.runtime.loops import Loop, Progress
-from rl_training.runtime.steps import Episode
 from rl_training.storage.run_directory import RunDirectory
 from rl_training.telemetry.metric_lines import INFO_PREFIX, MACHINE_FIELDS
 from rl_training.text import describe_error, one_line

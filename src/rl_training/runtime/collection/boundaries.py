@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from rl_training.envs.failures import LAST_INFOS
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError
-from rl_training.runtime.info_numbers import info_of_row
+from rl_training.runtime.collection.info_numbers import info_of_row
 
 Resolved = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Successor observations [N, ...], valid rows [N], episode starts [N]. A plain tuple: one is made in every step."""

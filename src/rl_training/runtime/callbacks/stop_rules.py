@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rl_training.runtime.callbacks import Callback, RunContext
+from rl_training.runtime.callbacks.callback import Callback, RunContext
 
 
 class StopAtReturn(Callback):

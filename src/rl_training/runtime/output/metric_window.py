@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rl_training.algorithms.common.metrics import Metrics, mean_metrics
+from rl_training.runtime.collection.info_numbers import means
 from rl_training.runtime.divergence import check_metrics
-from rl_training.runtime.info_numbers import means
 from rl_training.runtime.loops import Progress
 from rl_training.telemetry.metric_lines import RECENT_EPISODES
 

@@ -19,7 +19,7 @@ from rl_training.envs.atari import is_atari
 from rl_training.envs.env_specs import find_spec
 from rl_training.envs.env_types import EnvSource
 from rl_training.envs.spaces import Spaces
-from rl_training.runtime.run_envs import spaces_of
+from rl_training.runtime.setup.run_envs import spaces_of
 
 
 def resolve_defaults(config: TrainConfig, env: EnvSource | None = None) -> TrainConfig:

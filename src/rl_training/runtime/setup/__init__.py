@@ -1,0 +1,1 @@
+"""What a run is made from before its first step: environments, resolved settings, consent, the loop."""
