@@ -21,6 +21,7 @@ import os
 import platform
 import statistics
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -32,14 +33,29 @@ from kernels import kernels
 from parts import breakdown, growth
 from puffer_setup import VERSION as PUFFER_VERSION
 from startup import cold_start, short_runs, warm_up
-from workers import PEER_PYTHON, PUFFER_PYTHON, cores, peer_is_here, start_ours, start_peer
+from workers import PEER_PYTHON, PUFFER_PYTHON, Worker, cores, peer_is_here, start_ours, start_peer
 from works import WORKS, Work
 
+from rl_training.zoo.clock.foreign_load import MOST_LOAD, busy_seconds, family_seconds
 from rl_training.zoo.results import processor
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "benchmarks" / "speed.md"
 PAIRS, WINDOW = 5, 5.0
+MOST_TRIES = 3  # for a pair of windows during which other programs ran
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A window of the peer and one of ours, and the cores that other programs kept busy meanwhile (Linux)."""
+
+    peer: float
+    ours: float
+    load: float | None
+
+    @property
+    def is_calm(self) -> bool:
+        return self.load is None or self.load <= MOST_LOAD
 
 
 @dataclass(frozen=True)
@@ -48,6 +64,7 @@ class Comparison:
     ours: list[float]
     peer: list[float]
     peer_threads: int
+    disturbed: int = 0  # pairs during which other programs ran, in every try
 
     @property
     def ratios(self) -> list[float]:
@@ -64,6 +81,8 @@ class Comparison:
         count = f"{self.peer_threads} {'thread' if self.peer_threads == 1 else 'threads'}"
         threads = "its own number of threads" if self.work.takes_its_own_threads else count
         remark = f"{verdict}; peer with {threads}"
+        if self.disturbed:
+            remark += f"; † {self.disturbed} of {len(self.ours)} pairs"
         return f"| {self.work.title} | {ours} | {peer} | {spread} | {self.work.bar} | {remark} |"
 
 
@@ -80,13 +99,29 @@ def compare(work: Work, pairs: int, window: float) -> Comparison:
         if threads != best:
             peer.stop()
     mine = start_ours(work)
-    theirs, ours = [], []
-    for _ in range(pairs):
-        theirs.append(peers[best].rate(window))
-        ours.append(mine.rate(window))
+    measured = [calmest_pair(peers[best], mine, window) for _ in range(pairs)]
     peers[best].stop()
     mine.stop()
-    return Comparison(work, ours, theirs, best)
+    ours, theirs = [pair.ours for pair in measured], [pair.peer for pair in measured]
+    return Comparison(work, ours, theirs, best, sum(not pair.is_calm for pair in measured))
+
+
+def calmest_pair(peer: Worker, ours: Worker, window: float) -> Pair:
+    """The first pair of windows during which the machine did nothing else, or the one with the least foreign load."""
+    tries: list[Pair] = []
+    while len(tries) < MOST_TRIES and not (tries and tries[-1].is_calm):
+        before, started = foreign_seconds(), time.monotonic()
+        rates = peer.rate(window), ours.rate(window)
+        elapsed, after = time.monotonic() - started, foreign_seconds()
+        load = None if before is None or after is None else max(0.0, after - before) / elapsed
+        tries.append(Pair(*rates, load))
+    return min(tries, key=lambda pair: pair.load or 0.0)
+
+
+def foreign_seconds() -> float | None:
+    """Processor seconds of everything but this process and its workers, up to a constant."""
+    busy = busy_seconds()
+    return None if busy is None else busy - family_seconds(os.getpid())
 
 
 def peer_versions() -> str:
@@ -135,6 +170,8 @@ def against_peers(only: list[str], pairs: int, window: float) -> None:
         f"Env steps per second of the full training loop: median (worst .. best) of {pairs} windows of {window:g} s.",
         "Peer and ours run alternately; imports, compilation and warm-up are excluded. The ratio is the median of the",
         "pairs. Each peer uses its faster thread setting, measured before. DQN explores with 0.05 on both sides.",
+        "A pair during which other programs took more than a tenth of a core is measured again, up to twice, and the",
+        "calmest counts; a † says how many pairs of a row were not calm either.",
         f"Ours: {machine()}. Peer: {peer_versions()}. Load average before the start: {load:.1f}.",
         "",
         "| workload | ours | peer | ratio | bar | |",

@@ -72,9 +72,14 @@ def _continuous(algo: str) -> Work:
 
 
 def _against_sbx(algo: str) -> Work:
-    """SBX compiles the updates of SB3 with JAX, which sets its own number of threads. It must not beat ours."""
+    """SBX compiles the updates of SB3 with JAX, which sets its own number of threads."""
     work = replace(_continuous(algo), threads=(2,))
-    return replace(work, title=f"{work.title}; peer SBX", peer=work.peer | {"package": "sbx"}, bar=1.0)
+    return replace(work, title=f"{work.title}; peer SBX", peer=work.peer | {"package": "sbx"}, bar=1.3)
+
+
+def _in_bfloat16(work: Work, bar: float) -> Work:
+    """Ours with bfloat16, which the peer does not have."""
+    return replace(work, title=f"{work.title}; ours in bfloat16", ours=work.ours | {"precision": "bfloat16"}, bar=bar)
 
 
 # Same as SB3's Atari wrappers: four frames per step, stacks of four, a lost life ends an episode, no sticky actions.
@@ -91,6 +96,24 @@ def _atari(algo: str, title: str, bar: float, envs: int, ours: dict[str, Any], p
         bar,
     )
 
+
+PPO_ATARI = _atari(
+    "ppo",
+    "PPO Breakout, NatureCNN, 8 envs x 128, 4 epochs x 4 minibatches",
+    1.6,
+    8,
+    {"num_steps": 128, "minibatch_size": 256, "update_epochs": 4},
+    {"n_steps": 128, "batch_size": 256, "n_epochs": 4},
+)
+DQN_ATARI = _atari(
+    "dqn",
+    "DQN Breakout, NatureCNN, batch 32, an update per 4 steps",
+    1.5,
+    1,
+    {"batch_size": 32, "train_frequency": 4, "learning_starts": 200, "buffer_size": 10_000} | EXPLORING,
+    {"batch_size": 32, "train_freq": 4, "gradient_steps": 1, "learning_starts": 200, "buffer_size": 10_000}
+    | PEER_EXPLORING,
+)
 
 WORKS: dict[str, Work] = {
     "ppo": Work(
@@ -144,23 +167,16 @@ WORKS: dict[str, Work] = {
         | {"policy": "MlpLstmPolicy", "lstm_hidden_size": 64},
         5.0,
     ),
-    "ppo-atari": _atari(
-        "ppo",
-        "PPO Breakout, NatureCNN, 8 envs x 128, 4 epochs x 4 minibatches",
-        1.6,
-        8,
-        {"num_steps": 128, "minibatch_size": 256, "update_epochs": 4},
-        {"n_steps": 128, "batch_size": 256, "n_epochs": 4},
+    "ppo-halfcheetah": Work(
+        "PPO HalfCheetah, 8 envs x 256, 10 epochs x 32 minibatches, 2x64",
+        _ours("ppo", "HalfCheetah-v5", 8, [64, 64], num_steps=256, minibatch_size=64, update_epochs=10),
+        _peer("PPO", "HalfCheetah-v5", 8, [64, 64], n_steps=256, batch_size=64, n_epochs=10),
+        2.5,
     ),
-    "dqn-atari": _atari(
-        "dqn",
-        "DQN Breakout, NatureCNN, batch 32, an update per 4 steps",
-        1.5,
-        1,
-        {"batch_size": 32, "train_frequency": 4, "learning_starts": 200, "buffer_size": 10_000} | EXPLORING,
-        {"batch_size": 32, "train_freq": 4, "gradient_steps": 1, "learning_starts": 200, "buffer_size": 10_000}
-        | PEER_EXPLORING,
-    ),
+    "ppo-atari": PPO_ATARI,
+    "dqn-atari": DQN_ATARI,
+    "ppo-atari-bfloat16": _in_bfloat16(PPO_ATARI, 2.5),
+    "dqn-atari-bfloat16": _in_bfloat16(DQN_ATARI, 2.2),
 }
 
 

@@ -105,7 +105,8 @@ def commits(parts: ModuleType) -> ModuleType:
 
 def test_two_commits_are_measured_once_for_each_work_of_ours(parts: ModuleType, commits: ModuleType) -> None:
     assert commits.chosen_works("") == [name for name in parts.WORKS if not name.endswith(("-sbx", "-jax"))]
-    assert commits.chosen_works("breakout") == ["ppo-atari", "dqn-atari"]
+    atari = ["ppo-atari", "dqn-atari", "ppo-atari-bfloat16", "dqn-atari-bfloat16"]
+    assert commits.chosen_works("breakout") == atari
     assert commits.chosen_works("no such row") == []
 
 
@@ -127,6 +128,56 @@ def test_both_commits_are_measured_with_a_worker_of_their_own(
     row = commits.measure(commits.task_of_work("a2c"), [BENCHMARKS.parent, BENCHMARKS.parent], pairs=2, window=0.05)
     assert row.title == work.title and len(row.old) == len(row.new) == 2
     assert min(*row.old, *row.new) > 0
+
+
+class FakeWorker:
+    def __init__(self, *rates: float):
+        self.rates = list(rates)
+
+    def rate(self, seconds: float) -> float:
+        return self.rates.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("loads", "chosen", "calm"),
+    [
+        ([0.05], 0, True),
+        ([0.5, 0.02], 1, True),  # the first pair was disturbed and is measured again
+        ([0.5, 0.3, 0.4], 1, False),  # none was calm: the calmest counts
+        ([None], 0, True),  # the system does not tell
+    ],
+)
+def test_a_pair_is_measured_again_while_other_programs_run(
+    loads: list[float | None], chosen: int, calm: bool, parts: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speed = importlib.import_module("speed")
+    clock, foreign = [0.0], [0.0]
+    left = list(loads)
+
+    class Ours(FakeWorker):
+        def rate(self, seconds: float) -> float:
+            clock[0] += 10.0
+            load = left.pop(0)
+            foreign[0] += 10.0 * (load or 0.0)
+            return super().rate(seconds)
+
+    monkeypatch.setattr(speed.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(speed, "foreign_seconds", lambda: None if loads == [None] else foreign[0])
+    pair = speed.calmest_pair(FakeWorker(1.0, 2.0, 3.0), Ours(10.0, 20.0, 30.0), 5.0)
+    assert (pair.peer, pair.ours, pair.is_calm) == (1.0 + chosen, 10.0 * (1 + chosen), calm)
+    assert left == [], "no pair is measured more often than that"
+    row = speed.Comparison(parts.WORKS["a2c"], [pair.ours], [pair.peer], 1, int(not calm)).row()
+    assert ("† 1 of 1 pairs" in row) == (not calm)
+
+
+def test_the_work_of_this_process_and_its_children_is_not_foreign(parts: ModuleType) -> None:
+    speed = importlib.import_module("speed")
+    before, own = speed.foreign_seconds(), speed.family_seconds(speed.os.getpid())
+    if before is None:
+        pytest.skip("this system does not count processor time")
+    spin = "import time\nwhile time.process_time() < 1.0: pass"
+    subprocess.run([sys.executable, "-c", spin], check=True)
+    assert speed.family_seconds(speed.os.getpid()) - own >= 0.9
 
 
 def test_without_the_peers_the_error_says_how_to_install_them(tmp_path: Path) -> None:
