@@ -1,4 +1,4 @@
-"""Our training loop on its own: the cost of its parts, and how it scales."""
+"""Our training loop on its own: the cost of its parts."""
 
 from __future__ import annotations
 
@@ -114,24 +114,3 @@ class Log:
         if progress.env_steps - self.last_line >= 10_000:
             self.recorder.record(self.window.line())
             self.last_line = progress.env_steps
-
-
-SIZES = [(envs, 64) for envs in (1, 4, 16, 64, 256, 1024, 4096)] + [(8, width) for width in (16, 64, 256, 1024)]
-
-
-def growth(names: list[str], seconds: float, sizes: list[tuple[int, int]] = SIZES) -> list[str]:
-    """PPO on CartPole: more envs with rollouts of 128 steps (64 from 256 envs), and wider networks with 8 envs."""
-    lines = ["## Scaling", "", "PPO on CartPole: steps per second and microseconds per env step.", ""]
-    lines += ["| envs | width | steps/s | us per step |", "| --- | --- | --- | --- |"]
-    for num_envs, width in sizes:
-        num_steps = 128 if num_envs <= 64 else 64
-        changes = {
-            "num_envs": num_envs,
-            "hidden_sizes": [width, width],
-            "num_steps": num_steps,
-            "minibatch_size": min(8192, num_envs * num_steps // 4),
-        }
-        with set_up(load_config(WORKS["ppo"].ours, changes)) as loop:
-            steps, elapsed = run_for(loop, seconds)
-        lines.append(f"| {num_envs} | {width} | {steps / elapsed:,.0f} | {1e6 * elapsed / steps:.1f} |")
-    return lines

@@ -2,7 +2,7 @@
 
     python benchmarks/speed.py                  compare with Stable-Baselines3, SBX, PufferLib and a loop in JAX
     python benchmarks/speed.py breakdown        time per part of our training loop
-    python benchmarks/speed.py growth           scaling with the number of envs and the network width
+    python benchmarks/speed.py growth           scaling with envs, network width and replay size; and a picture
     python benchmarks/speed.py kernels          cost of a gradient step on images, per layer
     python benchmarks/speed.py bfloat16         processor time of updates in float32 and bfloat16
     python benchmarks/speed.py cold             seconds to the help text and to the first update
@@ -29,8 +29,9 @@ from pathlib import Path
 
 from bfloat16 import bfloat16
 from checkpoint_cost import saving
+from growth import growth
 from kernels import kernels
-from parts import breakdown, growth
+from parts import breakdown
 from puffer_setup import VERSION as PUFFER_VERSION
 from startup import cold_start, short_runs, warm_up
 from workers import PEER_PYTHON, PUFFER_PYTHON, Worker, cores, peer_is_here, start_ours, start_peer

@@ -75,10 +75,29 @@ def test_the_parts_of_a_step_add_up(name: str, parts: ModuleType, monkeypatch: p
     assert sum(shares) == pytest.approx(100, abs=4)
 
 
-def test_growth_has_a_row_for_every_size(parts: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growth_has_a_row_for_every_size_and_names_the_larger_part(
+    parts: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     plain(parts, monkeypatch)
-    rows = [row for row in parts.growth([], 0.05, [(1, 16), (64, 64)]) if re.match(r"\| \d", row)]
-    assert [row.split(" | ")[:2] for row in rows] == [["| 1", "16"], ["| 64", "64"]]
+    growth = importlib.import_module("growth")
+    picture = tmp_path / "growth.png"
+    lines = growth.growth([], 0.05, envs=(1, 4), widths=(16,), replays=(1_000, 3_000), picture=picture)
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if re.match(r"\| \d", line)]
+    assert [row[:2] for row in rows[:3]] == [["1", "64"], ["4", "64"], ["8", "16"]]
+    for row in rows[:3]:
+        total, collecting, learning = map(float, row[3:6])
+        assert total == pytest.approx(collecting + learning, abs=0.15) and min(collecting, learning) > 0
+        assert row[6] == ("learning" if learning > collecting else "collecting")
+    assert [row[0] for row in rows[3:]] == ["1,000", "3,000"]
+    assert all(float(cell) >= 0 for row in rows[3:] for cell in row[2:])
+    assert picture.stat().st_size > 5_000
+
+
+def test_growth_says_where_the_larger_part_changes(parts: ModuleType) -> None:
+    growth = importlib.import_module("growth")
+    sizes = [growth.Size(envs, 64, collecting, 5.0) for envs, collecting in ((1, 9.0), (4, 6.0), (16, 4.0))]
+    assert growth.changes("envs", sizes) == ["From 16 (envs) on, learning takes more time than collecting."]
+    assert growth.changes("envs", sizes[:2]) == ["Collecting is the larger part at every number of envs."]
 
 
 def test_the_cost_of_checkpoints_is_the_time_training_waits_for_them(parts: ModuleType) -> None:
