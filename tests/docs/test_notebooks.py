@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from rl_training.telemetry.notebook_view import EVALUATION, TRAINING
+
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -51,7 +53,9 @@ def test_the_notebook_runs_with_a_small_budget(path: Path, tmp_path: Path, monke
 @each
 def test_the_stored_outputs_are_whole(path: Path) -> None:
     notebook = json.loads(path.read_text(encoding="utf-8"))
-    assert len(panels(notebook)) == 1, "run python scripts/run_notebooks.py"
+    (panel,) = panels(notebook)
+    for color in (TRAINING, EVALUATION):
+        assert f'stroke="{color}"' in panel, "an older look: run python scripts/run_notebooks.py"
     assert not [output for output in outputs(notebook) if output["output_type"] == "error"]
     assert path.stat().st_size < 1_000_000
     assert not re.search(r"/(tmp|home|root|work|Users)/", path.read_text(encoding="utf-8"))

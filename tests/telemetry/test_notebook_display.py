@@ -126,6 +126,15 @@ def test_names_of_curves_that_end_close_together_stand_in_the_order_of_the_curve
     assert abs(heights["training"] - heights["evaluation"]) >= 12
 
 
+def test_words_of_a_chart_stay_readable_on_a_phone() -> None:
+    live = Snapshot("a", 9, curve=[(0, 1.0), (9, 2.0)])
+    for page in (run_html("a", {}, [(0, 1.0)], [(9, 2.0)]), snapshot_html(live)):
+        (width,) = re.findall(r'<div style="overflow-x:auto"><svg [^>]*min-width:(\d+)px', page)
+        (whole,) = re.findall(r'viewBox="0 0 (\d+) ', page)
+        sizes = [float(size) for size in re.findall(r'font-size="(\d+)"', page)]
+        assert min(sizes) * int(width) / int(whole) > 7
+
+
 def test_names_of_runs_cannot_add_markup() -> None:
     bad = '<script>alert("x")</script>'
     for page in (run_html(bad, {bad: bad}, notes=[bad]), snapshot_html(Snapshot(bad, 10, infos={bad: 1.0}), [bad])):

@@ -26,6 +26,7 @@ MOST_MEDIA_BYTES = 20_000_000  # a notebook with more becomes hard to open
 MEDIA_TYPES = {".gif": "image/gif", ".png": "image/png", ".mp4": "video/mp4"}
 _CARD = "border:1px solid rgba(128,128,128,.35);border-radius:10px;padding:12px 16px;max-width:720px;font-size:13px"
 _WIDTH, _HEIGHT = 680, 150
+_NARROWEST = 480  # pixels: on a phone the chart scrolls, because its words would be too small to read
 
 
 def snapshot_html(snapshot: Snapshot, notes: Sequence[str] = ()) -> str:
@@ -51,7 +52,7 @@ def snapshot_html(snapshot: Snapshot, notes: Sequence[str] = ()) -> str:
     }
     if snapshot.actors:
         facts["actors"] = snapshot.actors
-    curves = curves_svg(snapshot.curve, snapshot.eval_curve, snapshot.total_steps)
+    curves = _scrolled(curves_svg(snapshot.curve, snapshot.eval_curve, snapshot.total_steps))
     return _card(snapshot.title, [f"<div>{escape(progress)}</div>{bar}", curves, _table(facts), _list(notes)])
 
 
@@ -59,7 +60,7 @@ def run_html(
     title: str, facts: Mapping[str, str], training: Points = (), evaluations: Points = (), notes: Sequence[str] = ()
 ) -> str:
     """A run that has ended: what it reached, and its curves."""
-    return _card(title, [curves_svg(training, evaluations), _table(facts), _list(notes)])
+    return _card(title, [_scrolled(curves_svg(training, evaluations)), _table(facts), _list(notes)])
 
 
 def media_html(path: Path, caption: str) -> str:
@@ -123,8 +124,13 @@ def curves_svg(training: Points, evaluations: Points, total_steps: float | None 
         names = [(names[0][0], middle - 7, names[0][2]), (names[1][0], middle + 7, names[1][2])]
     parts += [f'<text x="{x}" y="{y:.1f}" fill="currentColor" font-size="12">{name}</text>' for x, y, name in names]
     words = f"Return over env steps, from {format_return(low)} to {format_return(high)}"
-    size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" style="width:100%;max-width:{_WIDTH}px;height:auto"'
+    width = f"width:100%;min-width:{_NARROWEST}px;max-width:{_WIDTH}px;height:auto"
+    size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" style="{width}"'
     return f'<svg role="img" aria-label="{words}" {size} xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
+
+
+def _scrolled(chart: str) -> str:
+    return f'<div style="overflow-x:auto">{chart}</div>' if chart else ""
 
 
 def _card(title: str, parts: Sequence[str]) -> str:
