@@ -65,3 +65,12 @@ def test_the_drawers_of_a_phone_open_with_the_keyboard(page: Any, site: Path) ->
     link.wait_for(state="visible")
     link.press("Enter")
     page.wait_for_selector("h1:has-text('Questions')")
+
+
+def test_a_search_works_from_a_disk(page: Any, site: Path) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.resource_type))
+    page.goto((site / "search.html").as_uri() + "?q=checkpoint")
+    page.wait_for_selector("#search-results li a:has-text('Run directory')")
+    page.wait_for_selector("text=/found [0-9]+ pages/")
+    assert "fetch" not in asked and "xhr" not in asked

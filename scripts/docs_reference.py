@@ -31,6 +31,12 @@ from rl_training.zoo.results import load_results
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "docs" / "benchmarks"
 CURVES = REPORTS / "curves"  # newer runs of rows whose five older ones were not kept
+# How the table of algorithms names papers, and where those are.
+PAPERS = {
+    "arXiv:": "https://arxiv.org/abs/",
+    "OpenReview ": "https://openreview.net/forum?id=",
+    "Nature 518 (2015)": "https://doi.org/10.1038/nature14236",
+}
 ABOUT_SETTINGS = (
     "These go under `algo_kwargs`. A setting that takes `{start, end, over}` can be a "
     "[schedule](../../docs/configuration.md#schedules). [All runs](../settings.md) have more settings."
@@ -74,8 +80,8 @@ def _algorithm_page(row: Algorithm) -> str:
 
 
 def _paper(paper: str) -> str:
-    number = paper.removeprefix("arXiv:")
-    return f"Paper: {paper if number == paper else f'[{paper}](https://arxiv.org/abs/{number})'}."
+    start = next((start for start in PAPERS if paper.startswith(start)), None)
+    return f"Paper: {paper if start is None else f'[{paper}]({PAPERS[start]}{paper.removeprefix(start)})'}."
 
 
 def _source(module: Any) -> str:

@@ -32,6 +32,7 @@ html_static_path = ["_static"]
 html_css_files = ["look.css", "site.css"]
 html_show_sphinx = False
 html_copy_source = False
+html_show_search_summary = False  # it is fetched from the pages, which a site on a disk may not do
 # Names of the dashboard's look, so that both change with their theme. A rule of site.css would lose against furo's own
 # for dark pages.
 _COLORS = {

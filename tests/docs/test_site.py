@@ -44,7 +44,8 @@ class Parts(HTMLParser):
         self.tags: list[str] = []
         self.without_words: list[str] = []
         self.words: list[str] = []
-        self.feed(page.read_text(encoding="utf-8"))
+        self.html = page.read_text(encoding="utf-8")
+        self.feed(self.html)
         self.text = " ".join("".join(self.words).split())
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
@@ -81,6 +82,12 @@ def test_nothing_is_fetched_from_another_host(site: Path) -> None:
         assert not re.search(r"url\(['\"]?(https?:)?//|@import\s+['\"]?https?:", style.read_text(encoding="utf-8")), (
             style
         )
+
+
+def test_a_search_fetches_nothing(site: Path) -> None:
+    """A page from a disk may not fetch another one, so results have no summaries."""
+    options = (site / "_static" / "documentation_options.js").read_text(encoding="utf-8")
+    assert re.search(r"SHOW_SEARCH_SUMMARY: false", options)
 
 
 def test_every_picture_has_words(site: Path) -> None:
@@ -128,7 +135,7 @@ def test_each_algorithm_has_its_page(site: Path, name: str) -> None:
         assert each.key.removeprefix("algo_kwargs.") in text and words(each.description) in words(text), each.key
     presets = [preset for preset in list_presets() if preset.startswith(f"{name}/")]
     assert presets and [preset for preset in presets if f"rl-training train {preset}" not in text] == []
-    assert row.paper in text
+    assert re.search(rf'href="https://[^"]+"[^>]*>{re.escape(row.paper)}</a>', page.html), "a link to its paper"
     kept = list(kept_curves(name, [REPORTS / "results", CURVES / "results"]))
     assert page.tags.count("figure") == len(kept), "a learning curve for each row whose runs are kept"
     for entry, _ in kept:
