@@ -21,6 +21,8 @@ LAST_POINTS = """() => Object.fromEntries([...document.querySelectorAll('figure[
         return [figure.dataset.metric, [trace.x.at(-1), trace.y.at(-1)]]; }))"""
 ENDS_AT = """(step) => document.querySelector('.js-plotly-plot').data.some((trace) => trace.x.at(-1) === step)"""
 WITHOUT_WORDS = "(every) => every.filter((each) => !(each.alt || each.getAttribute('aria-label'))).length"
+MODES = """() => [...document.querySelectorAll('.js-plotly-plot')].flatMap((plot) => plot.data)
+    .filter((trace) => trace.line.width > 0).map((trace) => trace.mode)"""
 RETURN_TRACES = """() => Object.fromEntries(document.querySelector('.js-plotly-plot').data
     .filter((trace) => trace.name).map((trace) => [trace.name, [trace.x.at(-1), trace.y.at(-1), trace.x.length]]))"""
 
@@ -114,6 +116,30 @@ def test_a_click_opens_a_run_and_the_keyboard_does_too(page: Any, runs: Path) ->
         page.focus("table.runs a:has-text('ppo-seed1')")
         page.keyboard.press("Enter")
         page.wait_for_selector("h1:has-text('ppo-seed1')")
+
+
+def test_a_run_of_one_line_is_seen(page: Any, runs: Path) -> None:
+    """One point makes no line: it is drawn as a dot."""
+    young = store(runs, {}, seed=9, status="interrupted")
+    lines(young, 1)
+    with serving(runs) as (address, _):
+        page.goto(f"{address}/run/ppo-seed9")
+        drawn(page)
+        see_everything(page)
+        modes = page.evaluate(MODES)
+        assert len(modes) == 5 and set(modes) == {"lines+markers"}
+        page.goto(f"{address}/run/ppo-seed1")
+        drawn(page)
+        assert "lines" in page.evaluate(MODES)
+
+
+def test_commands_and_names_of_settings_can_be_read(page: Any, runs: Path) -> None:
+    store(runs, {100: 1.0}, seed=9, status="interrupted", model={"encoder": "my_nets:Eye"})
+    with serving(runs) as (address, _):
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.goto(f"{address}/run/ppo-seed9")
+        page.wait_for_selector("text=/resume .*ppo-seed9 --trust my_nets$/")
+        assert page.locator(".settings dt:has-text('algo_kwargs.normalize_advantages') wbr").count() == 3
 
 
 def test_runs_are_ticked_sorted_filtered_and_compared(page: Any, runs: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from rl_training.dashboard.page import SCRIPTS, STYLES
 from rl_training.dashboard.run_shelf import RunShelf
 from rl_training.dashboard.site import host_name, make_site
+from rl_training.program import program
 from site_client import SiteClient
 from stored_runs import store
 
@@ -81,6 +83,19 @@ def test_the_rows_the_run_and_its_metrics(site: SiteClient, run: Path) -> None:
     again = site.get("/api/run/ppo-seed0/metrics", params={"from": metrics["cursor"]}).json()
     assert not again["restart"] and set(again["series"]) == {"loss"} and again["series"]["loss"]["x"] == [300]
     assert again["row"]["steps"] == 300
+
+
+def test_the_commands_of_a_run_can_be_copied(tmp_path: Path) -> None:
+    folder = tmp_path / "my runs"
+    store(folder, {100: 1.0}, status="interrupted", model={"encoder": "my_nets.eyes:Eye"})
+    damaged = store(folder, {100: 1.0}, seed=1)
+    (damaged / "config.yaml").write_text("algo: [")
+    site = client(folder)
+    found = [site.get(f"/api/run/ppo-seed{seed}").json()["facts"]["commands"] for seed in (0, 1)]
+    assert shlex.split(found[0]["resume"])[-4:] == ["resume", str(folder / "ppo-seed0"), "--trust", "my_nets.eyes"]
+    assert shlex.split(found[1]["resume"])[-2:] == ["resume", str(damaged)]
+    assert shlex.split(found[1]["reproduce"])[-2:] == ["reproduce", str(damaged / "crash" / "FILE")]
+    assert found[0]["resume"].startswith(program())
 
 
 def test_checkpoints_and_whether_they_verify(site: SiteClient, run: Path) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from rl_training.command_line.common import output
 from rl_training.command_line.common.options import Config, Json, Quiet
+from rl_training.config.own_classes import trust_option
 from rl_training.errors import EXIT_RESUMABLE, ConfigError
 from rl_training.program import call
 from rl_training.terminal import print_error
@@ -106,7 +107,7 @@ def _train_side_by_side(configs: Sequence[TrainConfig], jobs: int, quiet: bool, 
     if runs.stopped:
         for result in runs.results:
             if result.interrupted:
-                again = output.command("resume", result.run_dir, *output.trust_of(configs[0].model.encoder))
+                again = output.command("resume", result.run_dir, *trust_option(configs[0].model.encoder))
                 print_error(f"seed {result.seed}: stopped and saved; continue with: {again}")
         if runs.not_started:
             print_error(f"not started: seeds {', '.join(map(str, runs.not_started))}")

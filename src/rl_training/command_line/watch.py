@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from rl_training.command_line.common.options import RUNS, Json, OutputDir
-from rl_training.command_line.common.output import command, print_json, print_text, trust_of
+from rl_training.command_line.common.output import command, print_json, print_text
+from rl_training.config.own_classes import trust_option
 
 
 def watch(
@@ -31,4 +32,4 @@ def watch(
         return
     print_text(f"the run is {status}")
     if status == "interrupted":
-        print_text(f"  continue  {command('resume', path, *trust_of(found.config.model.encoder))}")
+        print_text(f"  continue  {command('resume', path, *trust_option(found.config.model.encoder))}")

@@ -51,6 +51,11 @@ def trust(modules: str | Iterable[str]) -> None:
         _trusted.add(module)
 
 
+def trust_option(encoder: str) -> tuple[str, ...]:
+    """The option without which a command refuses a run with this `model.encoder`; nothing for those of the package."""
+    return ("--trust", encoder.partition(":")[0]) if is_class_name(encoder) else ()
+
+
 def is_allowed(name: str) -> bool:
     """Whether this process may use the class: it was handed over or allowed, or its module is trusted."""
     parts = name.partition(":")[0].split(".")

@@ -13,7 +13,9 @@ from typing import Any
 
 from rl_training.analysis.run_group import StoredRun, flat_settings, setting_text
 from rl_training.config.loading import load_config
+from rl_training.config.own_classes import trust_option
 from rl_training.errors import CheckpointError, RLTrainingError
+from rl_training.program import call
 from rl_training.storage.checkpoints import checkpoint_steps, list_checkpoints, read_manifest, verify_checkpoint
 from rl_training.storage.durable_files import USE_ANOTHER, read_json
 from rl_training.storage.run_file import read_run_info
@@ -30,7 +32,7 @@ def run_facts(run: StoredRun) -> Fact:
     settings, problem = _settings(run)
     sessions = read_run_info(run.path).get("sessions", [])
     return {
-        "path": clean_text(str(run.path), 500),
+        "commands": _commands(run),
         "settings": settings,
         "problem": problem,
         "sessions": [_session(each) for each in sessions],
@@ -38,6 +40,19 @@ def run_facts(run: StoredRun) -> Fact:
         "crashes": crash_files(run.path),
         "videos": videos(run.path),
     }
+
+
+def _commands(run: StoredRun) -> Fact:
+    """What a user can copy into a shell: to continue the run, and to replay a failure of an environment."""
+    try:
+        trusted = trust_option(run.config.model.encoder)
+    except (RLTrainingError, OSError):
+        trusted = ()
+    commands = {
+        "resume": call("resume", run.path, *trusted),
+        "reproduce": call("reproduce", run.path / "crash" / "FILE"),
+    }
+    return {name: clean_text(command, 1000) for name, command in commands.items()}
 
 
 def _settings(run: StoredRun) -> tuple[list[Fact], str | None]:

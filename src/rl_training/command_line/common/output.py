@@ -15,7 +15,7 @@ import typer
 
 from rl_training import terminal
 from rl_training.command_line.common import interrupts
-from rl_training.config.own_classes import is_class_name
+from rl_training.config.own_classes import trust_option
 from rl_training.errors import EXIT_RESUMABLE, CheckpointError, RLTrainingError
 from rl_training.program import call
 from rl_training.text import clean_text
@@ -138,11 +138,6 @@ def command(word: str, target: Path | str, *rest: str) -> str:
     return call(word, target, *rest)
 
 
-def trust_of(encoder: str) -> tuple[str, ...]:
-    """The option without which a command refuses a run with this `model.encoder`; nothing for those of the package."""
-    return ("--trust", encoder.partition(":")[0]) if is_class_name(encoder) else ()
-
-
 def return_text(evaluation: EvalResult | None) -> str:
     if evaluation is None:
         return "not evaluated"
@@ -230,7 +225,7 @@ def longer_command(result: TrainResult) -> str:
 
 
 def _trust(result: TrainResult) -> tuple[str, ...]:
-    return trust_of(result.agent.config.model.encoder)
+    return trust_option(result.agent.config.model.encoder)
 
 
 def show_seeds(results: Sequence[TrainResult | SeedResult]) -> None:

@@ -156,7 +156,8 @@
   const STEP = "step %{x:,}<br>";
 
   D.lineTrace = function (points, properties) {
-    return { type: "scatter", mode: "lines", x: points.x, y: points.y, connectgaps: false, hovertemplate: STEP + "%{y:.5~g}<extra></extra>", ...properties };
+    const alone = points.x.length === 1; // a line of one point would not be seen
+    return { type: "scatter", mode: alone ? "lines+markers" : "lines", x: points.x, y: points.y, connectgaps: false, hovertemplate: STEP + "%{y:.5~g}<extra></extra>", ...properties };
   };
 
   D.bandTraces = function (x, low, high, color) {

@@ -29,6 +29,9 @@ window.dashboard = {};
     if (node.textContent !== text) node.textContent = text;
   };
 
+  // A long name breaks after its parts, `algo_kwargs.` or `total_`, and not within a word.
+  D.breakable = (name) => String(name).split(/(?<=[._/])(?=\w)/).flatMap((part, place) => (place ? [document.createElement("wbr"), part] : [part]));
+
   D.card = (title, ...children) => D.h("section", { class: "card" }, D.h("header", null, D.h("h2", null, title)), children);
 
   D.table = function (heads, rows, numeric) {

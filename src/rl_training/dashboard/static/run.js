@@ -54,7 +54,7 @@
     const parts = [];
     if (facts.crashes.length) {
       parts.push(D.card("Crash files", D.table(["File", "What happened", "Size", "Written"], facts.crashes.map((each) => [D.h("code", null, "crash/" + each.name), each.text, D.unbroken(D.bytes(each.bytes)), D.unbroken(D.when(each.changed))]), [2]),
-        facts.crashes.some((each) => each.replayable) ? D.h("p", { class: "soft" }, "Replay a failure of an environment: ", D.h("code", null, `rl-training reproduce ${facts.path}/crash/FILE`)) : null));
+        facts.crashes.some((each) => each.replayable) ? D.h("p", { class: "soft" }, "Replay a failure of an environment: ", D.h("code", null, facts.commands.reproduce)) : null));
     }
     if (facts.videos.length) {
       parts.push(D.card("Episodes", D.h("div", { class: "videos" }, facts.videos.map((video) => {
@@ -64,7 +64,7 @@
     }
     const changed = facts.settings.filter((each) => each.changed).length;
     const settings = facts.problem ? D.h("p", { class: "notice" }, "config.yaml cannot be read: " + facts.problem) : D.h("dl", { class: "settings" }, facts.settings.map((each) =>
-      D.h("div", { class: each.changed ? "changed" : null }, D.h("dt", null, each.key), D.h("dd", { class: "mono" }, each.value))));
+      D.h("div", { class: each.changed ? "changed" : null }, D.h("dt", null, D.breakable(each.key)), D.h("dd", { class: "mono" }, each.value))));
     const card = D.card("Settings", settings);
     if (!facts.problem) card.querySelector("header").append(D.h("span", { class: "soft" }, `${facts.settings.length}; the ${changed} in bold differ from the defaults`));
     parts.push(card);
@@ -78,7 +78,7 @@
     if (!found.length) return D.h("p", { class: "soft" }, "No checkpoints.");
     const rows = found.map((each) => [
       D.unbroken(D.h("code", null, each.name)), D.count(each.steps), each.kind + (each.exact === false && each.kind !== "best agent" ? ", off schedule" : ""), D.unbroken(D.bytes(each.bytes)),
-      each.replay_bytes ? D.unbroken(D.bytes(each.replay_bytes)) : "–", D.unbroken(D.when(each.created)), each.problem ? D.h("span", { class: "bad" }, "✗ " + each.problem) : D.h("span", { class: "good" }, "✓ verifies"),
+      each.replay_bytes ? D.unbroken(D.bytes(each.replay_bytes)) : "–", D.unbroken(D.when(each.created)), each.problem ? D.h("span", { class: "bad" }, "✗ " + each.problem) : D.h("span", { class: "good unbroken" }, "✓ verifies"),
     ]);
     return D.table(["Checkpoint", "Env step", "Kind", "Size", "Replay", "Written", "Files"], rows, [1, 3, 4]);
   }
@@ -130,20 +130,20 @@
     }
 
     let titles = {};
-    let place = name;
+    let commands = {};
     let shownFacts = "";
     function showFacts(found) {
       const text = JSON.stringify(found);
       if (text === shownFacts) return;
       shownFacts = text;
-      place = found.path;
+      commands = found.commands;
       D.replace(facts, factCards(name, found));
     }
 
     function showRow(row) {
       D.replace(head, D.h("h1", null, name), D.status(row.status), D.h("span", { class: "soft" }, D.about(row)), D.h("span", { class: "right" }, D.link(D.routeOfCompare([name]), { class: "button" }, "Compare")));
       D.replace(tiles, D.tiles(row));
-      const reasons = { failed: "This run failed; its last words are in the terminal and in crash files.", interrupted: `This run was interrupted. Continue it: rl-training resume ${place}` };
+      const reasons = { failed: "This run failed; its last words are in the terminal and in crash files.", interrupted: `This run was interrupted. Continue it: ${commands.resume}` };
       const reason = reasons[row.status] || (row.stop_reason ? `This run stopped by itself: ${row.stop_reason}.` : "");
       notice.className = "notice " + (row.status === "failed" ? "" : "mild ") + (reason ? "" : "hidden");
       D.setText(notice, reason);
