@@ -23,6 +23,8 @@ ENDS_AT = """(step) => document.querySelector('.js-plotly-plot').data.some((trac
 WITHOUT_WORDS = "(every) => every.filter((each) => !(each.alt || each.getAttribute('aria-label'))).length"
 MODES = """() => [...document.querySelectorAll('.js-plotly-plot')].flatMap((plot) => plot.data)
     .filter((trace) => trace.line.width > 0).map((trace) => trace.mode)"""
+CUT_OFF = """(texts) => texts.filter((text) => text.getBoundingClientRect().left
+    < text.closest('svg').getBoundingClientRect().left).map((text) => text.textContent)"""
 RETURN_TRACES = """() => Object.fromEntries(document.querySelector('.js-plotly-plot').data
     .filter((trace) => trace.name).map((trace) => [trace.name, [trace.x.at(-1), trace.y.at(-1), trace.x.length]]))"""
 
@@ -131,6 +133,19 @@ def test_a_run_of_one_line_is_seen(page: Any, runs: Path) -> None:
         page.goto(f"{address}/run/ppo-seed1")
         drawn(page)
         assert "lines" in page.evaluate(MODES)
+
+
+def test_numbers_at_the_axes_are_whole(page: Any, runs: Path) -> None:
+    run = store(runs, {}, seed=9)
+    for step in range(1, 20):
+        numbers = {"entropy": 0.69314 - 1e-6 * step, "explained_variance": -0.0008 - 1e-5 * step, "q_mean": -9e6 * step}
+        append(run, {"kind": "train", "env_steps": step, **numbers})
+    with serving(runs) as (address, _):
+        page.goto(f"{address}/run/ppo-seed9")
+        page.wait_for_selector("figure[data-metric]")
+        see_everything(page)
+        cut = page.eval_on_selector_all(".ytick text", CUT_OFF)
+        assert page.locator(".ytick text").count() > 8 and cut == []
 
 
 def test_commands_and_names_of_settings_can_be_read(page: Any, runs: Path) -> None:

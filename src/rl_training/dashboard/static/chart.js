@@ -102,7 +102,7 @@
       const labels = spec.small ? [] : spec.labels || [];
       const longest = Math.max(0, ...labels.map((label) => label.text.length));
       const right = spec.small || narrow ? 12 : Math.min(260, 26 + 6.9 * longest);
-      const margin = spec.small ? { l: 48, r: 18, t: 8, b: 22 } : { l: 58, r: right, t: 12, b: 44 };
+      const margin = spec.small ? { l: 58, r: 18, t: 8, b: 22 } : { l: 58, r: right, t: 12, b: 44 };
       if (!narrow) spread(labels, range, this.height - margin.t - margin.b);
       const ink = D.color("ink-soft");
       const axis = { gridcolor: D.color("grid"), zeroline: false, linecolor: D.color("line-strong"), tickcolor: D.color("line-strong"), tickfont: { size: spec.small ? 10.5 : 12, color: ink }, fixedrange: spec.small || narrow };
@@ -157,7 +157,7 @@
 
   D.lineTrace = function (points, properties) {
     const alone = points.x.length === 1; // a line of one point would not be seen
-    return { type: "scatter", mode: alone ? "lines+markers" : "lines", x: points.x, y: points.y, connectgaps: false, hovertemplate: STEP + "%{y:.5~g}<extra></extra>", ...properties };
+    return { type: "scatter", mode: alone ? "lines+markers" : "lines", cliponaxis: !alone, x: points.x, y: points.y, connectgaps: false, hovertemplate: STEP + "%{y:.5~g}<extra></extra>", ...properties };
   };
 
   D.bandTraces = function (x, low, high, color) {
