@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from contrast import LOW_CONTRAST, WCAG_AA
 from rl_training.dashboard.export_file import export_dashboard
 from served import serving
 from stored_runs import store
@@ -15,32 +16,6 @@ FOCUSED = """() => { const node = document.activeElement; const style = getCompu
     return { words: node.getAttribute('aria-label') || node.textContent.trim() || node.placeholder, tag: node.tagName,
         ring: style.outlineStyle === 'none' ? 0 : parseFloat(style.outlineWidth),
         left: node.getBoundingClientRect().left }; }"""
-# Relative luminance and contrast by WCAG 2.2. What is behind a text may be see-through, so the colors are blended.
-LOW_CONTRAST = """(least) => {
-    const read = (text) => { const parts = text.match(/[\\d.]+/g).map(Number);
-        const unit = text.startsWith('color(srgb') ? 255 : 1;
-        return [...parts.slice(0, 3).map((value) => value * unit), parts[3] ?? 1]; };
-    const over = (front, back) => front.slice(0, 3)
-        .map((value, i) => value * front[3] + back[i] * (1 - front[3])).concat(1);
-    const light = (color) => { const [r, g, b] = color.slice(0, 3).map((value) => value / 255)
-        .map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-    const behind = (node) => { const layers = [];
-        for (let at = node; at; at = at.parentElement) layers.push(read(getComputedStyle(at).backgroundColor));
-        return layers.reverse().reduce((back, front) => over(front, back), [255, 255, 255, 1]); };
-    const found = {};
-    for (const node of document.querySelectorAll('body *')) {
-        const text = [...node.childNodes].filter((each) => each.nodeType === 3 && each.textContent.trim());
-        if (!text.length || !node.getClientRects().length || node.closest('noscript, script, style')) continue;
-        const style = getComputedStyle(node), back = behind(node);
-        const color = node.closest('svg') ? style.fill : style.color;
-        if (!/^rgb/.test(color)) continue;
-        const [a, b] = [light(over(read(color), back)), light(back)].sort((x, y) => y - x);
-        const ratio = (a + 0.05) / (b + 0.05);
-        if (ratio < least) found[node.textContent.trim().slice(0, 40)] = ratio.toFixed(2);
-    }
-    return found; }"""
-WCAG_AA = 4.5
 
 
 @pytest.fixture

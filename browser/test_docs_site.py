@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from contrast import LOW_CONTRAST, WCAG_AA
+
 ROOT = Path(__file__).resolve().parents[1]
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1400, "height": 900}
 FOCUSED = """() => { const node = document.activeElement, box = node.getBoundingClientRect();
@@ -74,3 +76,17 @@ def test_a_search_works_from_a_disk(page: Any, site: Path) -> None:
     page.wait_for_selector("#search-results li a:has-text('Run directory')")
     page.wait_for_selector("text=/found [0-9]+ pages/")
     assert "fetch" not in asked and "xhr" not in asked
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_has_enough_contrast(browser: Any, site: Path, scheme: str) -> None:
+    """One page of each kind: prose, tables, code in several languages, equations, a notebook, signatures."""
+    context = browser.new_context(viewport={"width": 1280, "height": 2000}, color_scheme=scheme)
+    page = context.new_page()
+    for name in (
+        "index", "docs/own-algorithm", "docs/trackers", "docs/benchmarks/classic", "reference/algorithms/ppo",
+        "reference/settings", "reference/api", "examples/notebooks/quickstart", "pyproject.toml",
+    ):  # fmt: skip
+        page.goto((site / f"{name}.html").as_uri())
+        assert page.evaluate(LOW_CONTRAST, WCAG_AA) == {}, f"{name} in {scheme}"
+    context.close()
