@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -129,3 +131,34 @@ def test_nothing_in_a_run_is_opened_for_writing(tmp_path: Path, watcher: Watcher
         watcher.folder = None
     assert watcher.found == [] and watcher.reads > 5
     assert {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in run.rglob("*")} == before
+
+
+READ_ONLY = """
+set -e
+mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"
+if touch "$1/a-file" 2>/dev/null; then exit 9; fi
+exec "$2" -m rl_training dashboard --output-dir "$1" --export "$3"
+"""
+
+
+def may_mount() -> bool:
+    """Whether a mount of one's own can be had here: on Linux, as root or with namespaces of users."""
+    if shutil.which("unshare") is None:
+        return False
+    tried = subprocess.run([*NAMESPACE, "mount", "--bind", "/tmp", "/tmp"], capture_output=True, check=False)
+    return tried.returncode == 0
+
+
+NAMESPACE = ["unshare", "--mount"] if hasattr(os, "geteuid") and os.geteuid() == 0 else ["unshare", "-r", "--mount"]
+
+
+@pytest.mark.skipif(not may_mount(), reason="this system does not let tests mount a directory read-only")
+def test_runs_on_a_read_only_mount_are_shown(tmp_path: Path) -> None:
+    settings = {"total_timesteps": 300, "output_dir": str(tmp_path / "runs"), "run_name": "one"}
+    train(load_config(SETTINGS, settings), show=False)
+    page = tmp_path / "page.html"
+    command = [*NAMESPACE, "sh", "-c", READ_ONLY, "sh", str(tmp_path / "runs"), sys.executable, str(page)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    text = page.read_text(encoding="utf-8")
+    assert '"one"' in text and "CartPole-v1" in text
