@@ -17,6 +17,7 @@ from rl_training.checkup.machine import Machine
 from rl_training.checkup.run_check import Plan, run_findings
 from rl_training.checkup.run_limits import Setting, check_duration, check_limit, duration, limit_of
 from rl_training.checkup.speed import Speed
+from rl_training.config import own_classes
 from rl_training.config.algorithm_table import ALGORITHMS
 from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
@@ -79,6 +80,15 @@ def test_every_algorithm_can_be_examined(algorithm: str, clock: Clock) -> None:
     assert plan.run_seconds and plan.run_seconds > 0
     assert plan.shares is not None and sum(plan.shares.values()) == pytest.approx(1.0)
     assert (plan.replay_bytes is not None) is ("replay" in ALGORITHMS[algorithm].loop)
+
+
+def test_an_encoder_of_the_user_is_tried_as_training_would(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, empty in (("_given", {}), ("_allowed", set()), ("_trusted", set())):
+        monkeypatch.setattr(own_classes, name, empty)
+    config = load_config("ppo/cartpole", {"encoder": "mixed_envs:VectorNet"})
+    findings, plan = examine(config, clock)
+    assert {finding.status for finding in findings.values()} == {"ok"}, findings
+    assert plan.parameters and plan.parameters != 9155
 
 
 def test_a_sound_run_has_neither_warnings_nor_failures(clock: Clock) -> None:

@@ -22,6 +22,7 @@ from rl_training.runtime.setup.loop_setup import open_loop
 from rl_training.runtime.setup.resolved_defaults import resolve_defaults
 from rl_training.runtime.setup.run_envs import spaces_of
 from rl_training.runtime.stop_signals import StopSignals
+from rl_training.runtime.workflows import allow_own_encoder
 
 PROBE_SECONDS = 5.0
 UPDATE_KNOBS = ("update_epochs", "train_frequency")
@@ -55,6 +56,7 @@ def run_findings(
     clock: Clock = time.perf_counter,
 ) -> Iterator[Finding]:
     """Try a run, and fill in `plan`. Ends at the first failure: what follows would only repeat it."""
+    allow_own_encoder(config)
     for finding in env_findings(
         config.env_id, config.training_kwargs, action_bound=config.action_bound, side_by_side=False
     ):
