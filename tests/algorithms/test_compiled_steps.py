@@ -230,6 +230,15 @@ def test_a_batch_may_have_one_tensor_only(compilations: list[int]) -> None:
     assert len(compilations) == 1
 
 
+def test_a_softmax_with_a_temperature_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TorchInductor writes this one anew, and MPO has it: the temperature is a tensor."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    temperature = torch.nn.Parameter(torch.tensor([0.7]))
+    step = CompiledStep(lambda batch: {"shares": (batch.rows / temperature.detach()).softmax(0)}, rows=3)
+    rows = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(step(Rows(rows))["shares"], (rows / 0.7).softmax(0))
+
+
 @pytest.mark.parametrize("number", [0.1, 3, None])
 def test_only_a_bool_can_be_a_switch(number: Any) -> None:
     step = CompiledStep(SharedVector().step, rows=3)

@@ -120,6 +120,22 @@ def test_a_slow_env_is_named_as_the_limit(
     assert findings["duration"].detail.startswith("about 17 min for 100,000 steps (100 per second)")
 
 
+@pytest.mark.parametrize(
+    ("backend", "seconds", "is_doubted"), [("async", 1e-4, True), ("async", 0.01, False), ("sync", 1e-4, False)]
+)
+def test_processes_for_steps_that_are_too_short_are_advised_against(
+    backend: str, seconds: float, is_doubted: bool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only steps in this process take time of the injected clock."""
+    monkeypatch.setattr(SickEnv, "on_step", staticmethod(clock.after(seconds)))
+    config = sick(num_envs=2, vector_backend=backend, total_timesteps=10_000)
+    doubt = examine(config, clock, seconds=0.5)[0].get("backend")
+    assert (doubt is not None) is is_doubted
+    if doubt is not None:
+        assert doubt.status == "warn" and doubt.detail.startswith("a step takes 10")
+        assert doubt.fix == "vector_backend=sync; keep async if environments may crash or hang"
+
+
 def test_a_slow_env_of_a_replay_run_is_named_too(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SickEnv, "on_step", staticmethod(clock.after(0.01)))
     config = load_config({"algo": "dqn", "env_id": "sick_envs:Sick-v0", "total_timesteps": 50_000})

@@ -11,8 +11,8 @@ from rl_training.checkup.disk import LEAST_SPACE, Disk, check_disk, size
 from rl_training.checkup.env_check import env_findings, fitting_algorithms
 from rl_training.checkup.finding import Finding, fail, ok, warn
 from rl_training.checkup.machine import Machine
-from rl_training.checkup.run_limits import Setting, check_duration, check_limit, limit_of
-from rl_training.checkup.speed import Clock, Speed, measure, parameter_count, prepared, state_bytes
+from rl_training.checkup.run_limits import Setting, check_backend, check_duration, check_limit, limit_of
+from rl_training.checkup.speed import Clock, Speed, measure, parameter_count, prepared, seconds_alone, state_bytes
 from rl_training.config.base import RolloutConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.errors import RLTrainingError
@@ -78,7 +78,7 @@ def run_findings(
         with open_loop(prepared(config), None, None, StopSignals()) as loop, limited_threads(int(loop.config.threads)):
             yield from _check_sizes(loop, config, machine, disk, plan)
             speed = measure(loop, seconds, getattr(config.algo_kwargs, "learning_starts", 0), clock)
-            backend = loop.config.vector_backend
+            backend, alone = loop.config.vector_backend, seconds_alone(loop, seconds / 5, clock)
     except RLTrainingError as error:
         yield fail("run", str(error))
         return
@@ -87,6 +87,7 @@ def run_findings(
         backend=backend,
         num_envs=config.num_envs,
         cores=machine.usable_cores,
+        alone=alone,
         on_policy=isinstance(config.algo_kwargs, RolloutConfig),
         can_fork=machine.can_fork,
         compiled=compiled,
@@ -94,6 +95,8 @@ def run_findings(
         update_knob=next((name for name in UPDATE_KNOBS if hasattr(config.algo_kwargs, name)), ""),
         cuda_unused=config.device == "cpu" and _cuda_is_available(),
     )
+    if (doubt := check_backend(setting)) is not None:
+        yield doubt
     yield check_limit(speed, setting)
     yield check_duration(speed, config.total_timesteps, compiled=compiled)
 

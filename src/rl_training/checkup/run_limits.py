@@ -21,6 +21,7 @@ class Setting:
     num_envs: int
     cores: int  # that this process may use
     on_policy: bool
+    alone: float | None = None  # seconds of a step in this process, if the run takes it in another one
     can_fork: bool = True
     compiled: bool = False  # whether the run compiles its gradient step
     should_compile: bool = False  # whether it would pay, but the run says off
@@ -48,6 +49,14 @@ def check_limit(speed: Speed, setting: Setting) -> Finding:
     if limit == "act" and setting.num_envs < 8 and setting.on_policy:
         return warn("limit", detail, f"num_envs={2 * setting.num_envs} or more: one pass then serves more environments")
     return ok("limit", detail)
+
+
+def check_backend(setting: Setting) -> Finding | None:
+    """A warning if the run takes steps to other processes that are too short for that."""
+    if setting.alone is None or setting.alone >= ASYNC_PAYS_FROM_SECONDS:
+        return None
+    detail = f"a step takes {setting.alone * 1e6:.0f} microseconds, which is too short for processes to pay off"
+    return warn("backend", detail, "vector_backend=sync; keep async if environments may crash or hang")
 
 
 def _env_limit(detail: str, seconds: float, setting: Setting) -> Finding:

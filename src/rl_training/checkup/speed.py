@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rl_training.checkup.env_trial import Broken, random_walk
 from rl_training.config.base import ReplayConfig
 from rl_training.config.train_config import TrainConfig
+from rl_training.envs.async_vector import AsyncVector
 from rl_training.runtime.collection.collector import Collector
 from rl_training.runtime.collection.rollout_writer import RolloutWriter
 from rl_training.runtime.collection.steps import Step
@@ -17,6 +19,7 @@ from rl_training.runtime.loops import Loop, OnPolicyLoop, ReplayLoop
 
 # The share of the time for environment and acting; an on-policy update is measured in the rest.
 COLLECTING_SHARE = 0.6
+STEPS_ALONE = 200
 MOST_UPDATES = 10  # of an on-policy run; a mean over more says nothing new
 PARTS = ("env", "act", "learn", "other")
 
@@ -115,6 +118,20 @@ def _measure_replay(loop: ReplayLoop, seconds: float, clock: Clock) -> Speed:
     # By the ratio of the settings: a short probe may end between two rounds of updates.
     per_step = 1.0 if settings.gradient_steps == -1 else settings.gradient_steps / settings.train_frequency
     return Speed(env, act, loop.seconds_learning / done * per_step, other)
+
+
+def seconds_alone(loop: Loop, seconds: float, clock: Clock = time.perf_counter) -> float | None:
+    """What a step of one environment takes in this process; None if the run steps its environments here anyway."""
+    assert isinstance(loop.collector, Collector)
+    envs = loop.collector.envs.unwrapped
+    if not isinstance(envs, AsyncVector):
+        return None
+    started = clock()
+    try:
+        walk = random_walk(envs.local_env(), loop.collector.spaces, STEPS_ALONE, seconds, clock)
+    except Broken:  # it was sound a moment ago, and the run survives failures
+        return None
+    return (clock() - started) / walk.steps
 
 
 def parameter_count(loop: Loop) -> int:

@@ -82,12 +82,15 @@ def _compile_quickly(
     from torch._inductor.compile_fx import _recursive_joint_graph_passes, compile_fx_inner
     from torch._inductor.decomposition import select_decomp_table
     from torch._inductor.utils import fresh_cache
+    from torch._inductor.virtualized import V
     from torch.fx.experimental.proxy_tensor import make_fx
 
     written = make_fx(_without_changes(graph), decomposition_table=select_decomp_table(), tracing_mode="fake")(*inputs)
     values = [node.meta["val"] for node in written.graph.find_nodes(op="placeholder")]
-    with fresh_cache(dir=str(folder), delete=False), tracing(TracingContext(detect_fake_mode(values))), _known_isa():
-        written = _recursive_joint_graph_passes(written)
+    fake = detect_fake_mode(values)
+    with fresh_cache(dir=str(folder), delete=False), tracing(TracingContext(fake)), _known_isa():
+        with V.set_fake_mode(fake):  # for passes that write a part anew, such as a softmax with a temperature
+            written = _recursive_joint_graph_passes(written)
         results = next(iter(written.graph.find_nodes(op="output")))
         results.meta["user_visible_output_idxs"] = range(len(results.args[0]))  # their strides stay
         compiled: Any = compile_fx_inner(written, values, cpp_wrapper=True, is_inference=True)
