@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from mixed_envs import MIXED, Lit, lit, lit_discrete
+from mixed_envs import MIXED, Lit, VectorNet, lit, lit_discrete
 from on_policy_helpers import make_learner, model_config
 from rl_training.data.mixed_store import MixedStore
 from rl_training.data.replay_buffer import ReplayBuffer
@@ -26,7 +26,7 @@ from rl_training.models.encoders.observation_views import ObservationViews
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.workflows import resume, train
 from run_cases import assert_same_run, stop_at
-from tiny_runs import EVERY_ALGORITHM, managed, tiny_config
+from tiny_runs import EVERY_ALGORITHM, Blocks, managed, tiny_config
 
 ACTIONS = gym.spaces.Discrete(2)
 NUMBERS = 4 + 3 + 1
@@ -254,6 +254,36 @@ def test_a_part_without_numbers_is_refused_with_its_key_or_left_out(tmp_path: Pa
     assert list(agent.agent.spaces.observation_space.spaces) == ["camera", "sign"]
     with pytest.raises(EnvError, match="observation_keys: the observation has no 'colour', only camera, sign, words"):
         managed("ppo", tmp_path, Talking, env_kwargs={"observation_keys": ["colour"]})
+
+
+@pytest.mark.parametrize(
+    ("box", "advice"),
+    [
+        (gym.spaces.Box(0, 255, (12, 9), np.uint8), "(12, 9) of uint8 .*give it the shape (1, 12, 9)"),
+        (gym.spaces.Box(0, 1, (9, 9, 3)), "(9, 9, 3) of float32 .*give it dtype uint8, from 0 to 255"),
+        (gym.spaces.Box(0, 12, (8, 8), np.uint8), None),  # a board
+        (gym.spaces.Box(0, 255, (12, 7), np.uint8), None),
+        (gym.spaces.Box(0, 255, (9, 9, 3), np.uint8), None),
+    ],
+)
+def test_a_picture_that_is_read_as_numbers_is_said_once(
+    box: Any, advice: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space = gym.spaces.Dict({"gray": box, "sign": gym.spaces.Box(-1.0, 1.0, (1,))})
+    managed("ppo", tmp_path, lambda: Blocks(space, gym.spaces.Discrete(2)), encoder_size=4).learn(48)
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("is read as numbers, without a CNN; to make it an image, ") == (advice is not None)
+    if advice is not None:
+        start, _, end = advice.partition(" .*")
+        assert f"observation['gray'] {start} is read" in told and end in told
+
+
+def test_an_encoder_of_the_user_s_own_reads_a_picture_as_it_likes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    box = gym.spaces.Box(0, 255, (12, 9), np.uint8)
+    managed("ppo", tmp_path, lambda: Blocks(box, gym.spaces.Discrete(2)), encoder=VectorNet).learn(48)
+    assert "is read as numbers" not in " ".join(capsys.readouterr().err.split())
 
 
 def test_goals_beside_images_are_refused_by_hindsight() -> None:

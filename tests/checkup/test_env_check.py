@@ -124,8 +124,8 @@ WARNINGS = {
     "integer flag": ("steps", "terminated is a int, not a bool (step 7)", "return bool(terminated)"),
     "float image": (
         "spaces",
-        "an image (3, 4, 4) of float32 is flattened into a vector, without a CNN",
-        "give it dtype uint8, or use env_kwargs.image",
+        "observation (3, 4, 4) of float32 is read as numbers, without a CNN",
+        "to make it an image, give it dtype uint8, from 0 to 255",
     ),
     "unbounded actions": (
         "actions",

@@ -54,6 +54,9 @@ TYPED = [
     ("dqn", "normalize", "model.normalize_observations?"),
     ("trpo", "target_kl", "algo_kwargs.max_kl?"),
     ("a2c", "use_rms_prop", "algo_kwargs.optimizer?"),
+    ("ppo", "features_extractor_class", "model.encoder?"),
+    ("ppo", "features_extractor_kwargs", "model.encoder_kwargs?"),
+    ("ppo", "env_wrapper", "wrappers?"),
 ]  # fmt: skip
 
 
@@ -68,6 +71,9 @@ def test_a_name_of_another_library_gets_ours(algo: str, name: str, ours: str) ->
         ("ppo", "frame_stack", "env_kwargs.atari.stack"),
         ("td3", "use_sde", "have state_dependent_noise"),
         ("ppo", "verbose", "--quiet"),
+        ("ppo", "observation_keys", "env_kwargs.observation_keys"),
+        ("dqn", "action_masks", "env_kwargs.action_masks"),
+        ("ppo", "image", "env_kwargs.image"),
         ("ppo", "progress_bar", "on by default"),
         ("ppo", "monitor_wrapper", "not needed"),
         ("sac", "use_sde_at_warmup", "learning_starts=0"),

@@ -140,26 +140,15 @@ def check_spaces(spaces: Spaces) -> Iterator[Finding]:
     else:
         seen = f"a vector of {shape[0]:,} numbers ({type(observation).__name__})"
         yield ok("spaces", f"observations are {seen}; actions are {one_line(action, 200)}")
-    parts: list[Any] = list(_boxes(observation))
-    pictures = [box for box in parts if len(box.shape) == 3 and len(shape) != 3 and box.dtype != np.uint8]
-    if pictures:
-        detail = f"an image {pictures[0].shape} of {pictures[0].dtype} is flattened into a vector, without a CNN"
-        yield warn("spaces", detail, "give it dtype uint8, or use env_kwargs.image")
+    for picture in spaces.flat_pictures():
+        detail, _, fix = picture.partition("; ")
+        yield warn("spaces", detail, fix)
     if spaces.unbounded_actions:
         more = f" and {len(spaces.unbounded_actions) - 1} more" if len(spaces.unbounded_actions) > 1 else ""
         detail = (
             f"{spaces.unbounded_actions[0]}{more} has no bounds: replay algorithms refuse it, others do not scale it"
         )
         yield warn("actions", detail, "give the Box two bounds, or set action_bound")
-
-
-def _boxes(space: gym.Space[Any]) -> Iterator[gym.spaces.Box]:
-    if isinstance(space, gym.spaces.Box):
-        yield space
-    elif isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple)):
-        inner = space.spaces.values() if isinstance(space, gym.spaces.Dict) else space.spaces
-        for each in inner:
-            yield from _boxes(each)
 
 
 def check_by_gymnasium(env: Env) -> Finding:

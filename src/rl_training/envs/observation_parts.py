@@ -14,6 +14,7 @@ from rl_training.errors import EnvError
 from rl_training.text import one_line
 
 Array = NDArray[Any]
+SMALLEST_PICTURE = 8  # pixels of a side: bytes in a smaller table may be anything
 
 
 class ImagePart(NamedTuple):
@@ -114,6 +115,16 @@ def space_text(space: gym.Space[Any]) -> str:
 
 def is_image(space: gym.spaces.Box) -> bool:
     return len(space.shape) == 3 and space.dtype == np.uint8
+
+
+def flat_picture(space: gym.Space[Any]) -> str | None:
+    """What makes an image of a Box that looks like a picture but is read as numbers; None for any other space."""
+    if not isinstance(space, gym.spaces.Box):
+        return None
+    if len(space.shape) == 3 and space.dtype != np.uint8:
+        return "give it dtype uint8, from 0 to 255"
+    is_gray = len(space.shape) == 2 and space.dtype == np.uint8 and min(space.shape) >= SMALLEST_PICTURE
+    return f"give it the shape {(1, *space.shape)}" if is_gray and space.high.max() == 255 else None
 
 
 def _is_image_inside(space: gym.spaces.Box) -> bool:

@@ -26,7 +26,15 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.envs.observation_parts import ImagePart, ObservationPart, as_batch, is_image, leaves_of, space_text
+from rl_training.envs.observation_parts import (
+    ImagePart,
+    ObservationPart,
+    as_batch,
+    flat_picture,
+    is_image,
+    leaves_of,
+    space_text,
+)
 from rl_training.envs.space_json import MOST_ACTIONS, check_size, space_from_json, space_to_json
 from rl_training.errors import EnvError
 
@@ -136,6 +144,17 @@ class Spaces:
             return encoded
         numbers: Array = np.ascontiguousarray(encoded[:, : 4 * self.vector_size]).view(np.float32)
         return numbers
+
+    def flat_pictures(self) -> list[str]:
+        """What looks like a picture but is read as numbers: one sentence each, with the way to make it an image."""
+        found = []
+        for keys, space in leaves_of(self.observation_space, ()):
+            if (advice := flat_picture(space)) is not None:
+                name = ObservationPart(keys, space).name
+                found.append(
+                    f"{name} {space.shape} of {space.dtype} is read as numbers, without a CNN; to make it an image, {advice}"
+                )
+        return found
 
     @property
     def vector_size(self) -> int:

@@ -20,7 +20,7 @@ from rl_training.diagnosis.findings_file import FindingsSink
 from rl_training.diagnosis.run_finding import Finding
 from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.models.encoders.own_encoder import price_of
+from rl_training.models.encoders.own_encoder import notes_on
 from rl_training.models.layers.precision import EMULATED, has_bfloat16
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.auto_settings import limited_threads
@@ -335,8 +335,8 @@ def run_session(
             seconds_before = run.read_info().get("wall_seconds", 0.0)
         stack.enter_context(limited_threads(int(config.threads)))
         stack.enter_context(display)
-        if price := price_of(loop.learner.model, agent.spaces, loop.collector.num_envs):
-            display.note(price)
+        for note in notes_on(loop.learner.model, agent.spaces, loop.collector.num_envs):
+            display.note(note)
         if loop.learner.low_precision and loop.learner.device.type == "cpu" and not has_bfloat16():
             display.note(EMULATED)
         findings = FindingsSink(run.path, config, lambda finding: _tell(finding, display, recorder))

@@ -145,6 +145,13 @@ class OwnEncoder(nn.Module):
         return min(times)
 
 
+def notes_on(model: Any, spaces: Spaces, num_envs: int) -> list[str]:
+    """What a user should know about the encoder of a run, once."""
+    if (price := price_of(model, spaces, num_envs)) is not None:
+        return [price]
+    return spaces.flat_pictures()
+
+
 def price_of(model: Any, spaces: Spaces, num_envs: int) -> str | None:
     """What acting through an encoder of the user's own costs here, in words; None without such an encoder."""
     encoder = getattr(model, "encoder", None)
