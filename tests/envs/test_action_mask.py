@@ -19,7 +19,7 @@ from rl_training.envs.factory import make_env, make_vector_env
 from rl_training.envs.spaces import Spaces
 from rl_training.envs.task_probes import ForbiddenActionsProbe
 from rl_training.errors import EnvError
-from rl_training.runtime.collection.collector import Collector
+from rl_training.runtime.collection.collector import Collector, Share
 
 SAME, NEXT = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP
 SEEN = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -218,7 +218,7 @@ def test_a_selection_of_keys_keeps_the_mask() -> None:
     assert set(hidden.reset(seed=0)[0]) == {"seen"}
 
 
-def collector_over(envs: Any) -> Collector:
+def collector_over(envs: Any, first_env: int = 0) -> Collector:
     spaces = Spaces(envs.single_observation_space, envs.single_action_space)
     learner = CountingLearner(spaces)
 
@@ -229,7 +229,7 @@ def collector_over(envs: Any) -> Collector:
 
     rng = np.random.default_rng(0)
     learner.act = act  # type: ignore[method-assign]
-    return Collector(envs, spaces, learner, Streams(0))  # type: ignore[arg-type]
+    return Collector(envs, spaces, learner, Streams(0), share=Share(first_env))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("masks", ["key", "info"])
@@ -295,6 +295,23 @@ def test_a_state_without_an_allowed_action_is_an_error_with_the_index_of_its_env
         for _ in range(5):
             collector.step()
     envs.close()
+
+
+class Over(Stuck):
+    """Its episode terminates in the state in which nothing is allowed, as it may."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *_ = super().step(action)
+        return observation, reward, self.elapsed == 2, False, {}
+
+
+@pytest.mark.parametrize("first_env", [0, 4])
+def test_the_index_is_that_of_the_run_and_of_an_env_that_goes_on(first_env: int) -> None:
+    """Env 0 of this collector, which steps the envs from `first_env` on, ends in the step in which env 1 is stuck."""
+    collector = collector_over(SyncVectorEnv([Over, Stuck], autoreset_mode=SAME), first_env)
+    with pytest.raises(EnvError, match=f"^env {first_env + 1} allows no action"):
+        for _ in range(3):
+            collector.step()
 
 
 def test_the_probe_counts_forbidden_actions_and_pays_for_the_named_one() -> None:
