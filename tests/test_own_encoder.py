@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
@@ -174,6 +175,24 @@ def test_a_class_that_is_handed_over_or_trusted_is_used(tmp_path: Path, options:
     own_classes._given.clear()
     own_classes._trusted.clear()
     assert len(evaluate_checkpoint(run, episodes=1, **options).returns) == 1
+
+
+def test_a_class_of_a_script_is_asked_for_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line cannot import a script or notebook, so its option would not help."""
+    monkeypatch.setattr(VectorNet, "__module__", "__main__")
+    agent = managed("ppo", tmp_path, encoder=VectorNet).save(tmp_path / "agent")
+    own_classes._given.clear()
+    own_classes._allowed.clear()
+    with pytest.raises(CheckpointError, match=r"is code of a script or notebook, .* pass encoder=VectorNet") as caught:
+        rl_training.load(agent)
+    assert "--trust" not in str(caught.value) and "\n" not in str(caught.value)
+    assert rl_training.load(agent, encoder=VectorNet).predict([0.0] * 4)[0] in (0, 1)
+
+
+@pytest.mark.parametrize("given", [VectorNet(Box(0, 1, (4,))), lambda space: VectorNet(space)])
+def test_what_is_not_a_class_is_refused_with_the_way_out(given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^model.encoder: .* expected the class itself, .* model.encoder_kwargs$"):
+        managed("ppo", "unused", encoder=given)
 
 
 def test_trust_covers_the_modules_inside_and_no_other_names() -> None:

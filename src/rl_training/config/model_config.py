@@ -91,6 +91,10 @@ class ModelConfig(StrictModel):
             raise PydanticCustomError(
                 "encoder_name", "expected one of auto, mlp, nature, impala, or module:Class for an encoder of your own"
             )
+        if callable(value):  # an object of the class, or a function
+            raise PydanticCustomError(
+                "encoder_name", "expected the class itself, whose arguments go into model.encoder_kwargs"
+            )
         return value
 
     @property

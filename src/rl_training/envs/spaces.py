@@ -150,10 +150,8 @@ class Spaces:
         found = []
         for keys, space in leaves_of(self.observation_space, ()):
             if (advice := flat_picture(space)) is not None:
-                name = ObservationPart(keys, space).name
-                found.append(
-                    f"{name} {space.shape} of {space.dtype} is read as numbers, without a CNN; to make it an image, {advice}"
-                )
+                seen = f"{ObservationPart(keys, space).name} {space.shape} of {space.dtype}"
+                found.append(f"{seen} is read as numbers, without a CNN; to make it an image, {advice}")
         return found
 
     @property

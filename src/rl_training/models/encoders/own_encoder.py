@@ -189,6 +189,11 @@ def _class_of(name: str) -> type[Any]:
 def not_trusted(name: str) -> str:
     """Why a name from a checkpoint is not followed, and what to do if it should be."""
     module, _, attribute = name.partition(":")
+    if module == "__main__":
+        return (
+            f"{name} is code of a script or notebook, which no other program can import; if you know it, pass "
+            f"encoder={attribute} in Python, and put it into a module before you train again"
+        )
     return (
         f"{name} is code of the module {module}, which is not trusted; if you know it, pass encoder={attribute} or "
         f"trust={module!r} in Python, or --trust {module}"
