@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import rl_training
 from checkpoint_helpers import run_python, sign_again
+from masked_envs import Strict
 from mixed_envs import CameraEncoder, PretrainedNet, VectorNet, lit
 from rl_training.algorithms.common.compile.compiled_step import CompiledStep
 from rl_training.command_line.app import app
@@ -128,6 +129,28 @@ def test_a_dict_with_an_image_reaches_the_encoder_in_its_own_form(tmp_path: Path
     agent = managed("sac", tmp_path, lit, encoder=CameraEncoder, encoder_kwargs={"width": 7}).learn(48, show=False)
     assert agent.config.model.encoder == "mixed_envs:CameraEncoder"
     assert agent.config.model.encoder_kwargs == {"width": 7}
+
+
+class JoinedNet(nn.Module):
+    """Takes every part of a Dict, by the shapes that its space says."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__()
+        self.space, self.out_features = space, 4
+        self.layer = nn.Linear(sum(int(np.prod(part.shape)) for part in space.values()), 4)
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        features: Tensor = self.layer(torch.cat(list(observations.values()), 1))
+        return features
+
+
+@pytest.mark.parametrize(("masks", "key"), [("key", "seen"), ("method", "observation")])
+@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+def test_space_and_observations_of_an_encoder_have_no_action_mask(
+    algo: str, masks: str, key: str, tmp_path: Path
+) -> None:
+    agent = managed(algo, tmp_path, lambda: Strict(masks=masks), encoder=JoinedNet).learn(48, show=False)
+    assert list(agent.agent.learner.model.encoder.network.space) == [key]
 
 
 def test_acting_says_its_price() -> None:

@@ -8,7 +8,7 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
-from rl_training.envs.spaces import Spaces
+from rl_training.envs.spaces import MASK_KEY, Spaces
 
 
 def numbers_in(rows: Tensor, count: int) -> Tensor:
@@ -22,6 +22,15 @@ def bytes_of(numbers: Tensor) -> Tensor:
     return numbers.contiguous().view(torch.uint8)
 
 
+def seen_space(spaces: Spaces) -> gym.Space[Any]:
+    """The observation space without the mask of the actions, which no network sees."""
+    whole = spaces.observation_space
+    if not spaces.mask_size:
+        return whole
+    assert isinstance(whole, gym.spaces.Dict)  # only a key of one is a mask
+    return gym.spaces.Dict({key: part for key, part in whole.spaces.items() if key != MASK_KEY})
+
+
 class ObservationViews:
     """Splits the agent's array [B, ...] into the parts of the space.
 
@@ -29,7 +38,7 @@ class ObservationViews:
     """
 
     def __init__(self, spaces: Spaces):
-        self._space = spaces.observation_space
+        self._space = seen_space(spaces)
         self._parts = spaces.parts()
         self._has_bytes = bool(spaces.images)
         self._numbers = spaces.vector_size
@@ -46,8 +55,7 @@ class ObservationViews:
 
     def _nested(self, space: gym.Space[Any], keys: tuple[Any, ...], by_keys: dict[tuple[Any, ...], Tensor]) -> Any:
         if isinstance(space, gym.spaces.Dict):
-            inner = {key: self._nested(part, (*keys, key), by_keys) for key, part in space.spaces.items()}
-            return {key: part for key, part in inner.items() if part is not None}
+            return {key: self._nested(part, (*keys, key), by_keys) for key, part in space.spaces.items()}
         if isinstance(space, gym.spaces.Tuple):
             return tuple(self._nested(part, (*keys, index), by_keys) for index, part in enumerate(space.spaces))
-        return by_keys.get(keys)  # None for the mask of the actions, which is no feature
+        return by_keys[keys]

@@ -15,7 +15,7 @@ from rl_training.config.own_classes import given_class, is_allowed
 from rl_training.envs.env_specs import import_user_module
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError, RLTrainingError, raise_interrupts
-from rl_training.models.encoders.observation_views import ObservationViews
+from rl_training.models.encoders.observation_views import ObservationViews, seen_space
 from rl_training.text import describe_error
 
 TRIAL_ROWS = 2
@@ -52,7 +52,7 @@ class OwnEncoder(nn.Module):
         if not issubclass(given, nn.Module):
             raise _refusal(f"{self.name} is not a subclass of torch.nn.Module, make it one")
         try:
-            network: nn.Module = given(spaces.observation_space, **kwargs)
+            network: nn.Module = given(seen_space(spaces), **kwargs)
         except BaseException as error:
             raise _failure(f"{self.name}(observation_space, **encoder_kwargs) failed", error) from error
         return network
