@@ -34,6 +34,8 @@ ROOT = Path(__file__).resolve().parent.parent
 KINDS = ("oldest", "newest")
 # The extras that tests import. The others are for services and for work on the package.
 EXTRAS = ("atari", "box2d", "mujoco", "tensorboard", "video", "plots", "dashboard")
+# Gymnasium 1.1 builds Box2D from source. The oldest environment takes the wheel of it that newer releases ask for.
+BOX2D = "box2d==2.3.10"
 TOOLS = ("pytest>=8,<9.2", "pytest-xdist>=3.5", "hypothesis>=6.100", "build>=1.2", "setuptools>=77", "wheel")
 # Everything that touches a dependency. The rest reads the checkout or repeats the same calls.
 CHECKED = (
@@ -99,7 +101,7 @@ def wanted(kind: str, pins: Sequence[str] = ()) -> list[str]:
     """What pip installs in one environment, besides the package. `pins` replace the requirements of the same name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found = requirements(project)
-    chosen = all_oldest(found) if kind == "oldest" else found
+    chosen = [*all_oldest(found), BOX2D] if kind == "oldest" else found
     pinned = {name_of(pin) for pin in pins}
     return [*(each for each in chosen if name_of(each) not in pinned), *pins, *TOOLS]
 
