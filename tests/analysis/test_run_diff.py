@@ -82,6 +82,7 @@ def test_without_spread_any_difference_counts(tmp_path: Path) -> None:
 def test_only_common_steps_are_compared(tmp_path: Path) -> None:
     first, second = store(tmp_path, {100: 1.0}), store(tmp_path, {150: 1.0})
     assert diff_runs(first, second).curves == "no common evaluation"
+    assert diff_runs(first, first).curves == "the same at the only common evaluation"
 
 
 def test_the_result_of_a_run_is_compared_with_a_result(tmp_path: Path) -> None:

@@ -90,6 +90,14 @@ def test_the_line_is_the_median_and_the_band_the_middle_half(runs: Path, tmp_pat
     assert (band.y0, band.y1) == pytest.approx((0.6, 11.5))  # quartiles of seeds 0, 1, 2: half a seed to either side
 
 
+def test_runs_with_one_evaluation_are_dots(tmp_path: Path, drawn: list[Any]) -> None:
+    for seed, score in enumerate([1.0, 2.0, 6.0]):
+        store(tmp_path / "runs", {100: score}, seed=seed)
+    plot_runs([tmp_path / "runs"], tmp_path / "x.png")
+    (line,) = drawn[0].axes[0].get_lines()
+    assert line.get_marker() == "o" and line.get_xydata().tolist() == [[100.0, 2.0]]
+
+
 def test_every_metric_and_every_env_has_a_panel(runs: Path, tmp_path: Path, drawn: list[Any]) -> None:
     store(runs, {100: 1.0}, algo="sac", env_id="Pendulum-v1", name="sac-a", losses={100: 3.0})
     plot = plot_runs([runs], tmp_path / "x.png", metrics=["eval_mean_return", "loss"])

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
@@ -183,6 +184,17 @@ def test_an_env_that_cannot_draw_is_one_line_before_training(tmp_path: Path) -> 
 
     with pytest.raises(EnvError, match=r"^record_every: .*draws no pictures: "):
         run(tmp_path, env=Blind, record_every=50)
+
+    class WithoutModes(Reporting):
+        def __init__(self) -> None:
+            super().__init__()
+
+    gym.register("WithoutModes-v0", entry_point=WithoutModes)
+    try:
+        with pytest.raises(EnvError, match=r"^record_every: .*; a recorded env must take render_mode='rgb_array'$"):
+            run(tmp_path, env="WithoutModes-v0", record_every=50)
+    finally:
+        del gym.registry["WithoutModes-v0"]
     assert not list(tmp_path.iterdir())
 
 

@@ -66,8 +66,12 @@ def new_figure(size: tuple[float, float]) -> Figure:
 
 
 def draw_median(axes: Axes, steps: Numbers, values: Numbers, *, color: str, dashes: Any, label: str) -> Line2D:
-    """Draw the median of `values` [seeds, points] and the band of their middle half."""
+    """Draw the median of `values` [seeds, points] and the band of their middle half. One point is a dot with a bar."""
     low, middle, high = middle_half(values)
+    if len(steps) == 1:
+        axes.vlines(steps, low, high, color=color, alpha=0.3, linewidth=6)
+        (line,) = axes.plot(steps, middle, color=color, linestyle="none", marker="o", markersize=6, label=label)
+        return line
     axes.fill_between(steps, low, high, color=color, alpha=0.16, linewidth=0)
     (line,) = axes.plot(steps, middle, color=color, linestyle=dashes, linewidth=1.9, label=label)
     return line

@@ -75,7 +75,8 @@ class RunDiff:
         if not self.common_evaluations:
             return "no common evaluation"
         if self.differ_from is None:
-            return f"the same at all {self.common_evaluations} common evaluations"
+            several = f"all {self.common_evaluations} common evaluations"
+            return f"the same at {several if self.common_evaluations > 1 else 'the only common evaluation'}"
         start = f"differ from step {self.differ_from.env_steps:,} on"
         if self.part_at is None:
             return f"{start}, never by more than two standard errors of their episodes"

@@ -145,4 +145,5 @@ def check_hook_settings(config: TrainConfig, env: EnvSource | None, eval_env: st
         except ConfigError as error:
             raise ConfigError(f"record_every: {error}", key="record_every") from None
         except EnvError as error:
-            raise EnvError(f"record_every: {error}") from None
+            remedy = "; a recorded env must take render_mode='rgb_array'" if "render_mode" in str(error) else ""
+            raise EnvError(f"record_every: {error}{remedy}") from None
