@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import warnings
@@ -212,9 +213,28 @@ def test_an_env_registered_by_a_module_is_found_through_it(
     env = make_env("rooms_of_mine:Rooms-v0", {"length": 6})
     assert env.unwrapped.length == 6
     assert make_vector_env("rooms_of_mine:Rooms-v0", 2, env_kwargs={"length": 6}).get_attr("length") == (6, 6)
-    with pytest.raises(EnvError, match=r"'rooms_of_mine:Romms-v0' is not registered.*'Rooms-v0'"):
+    with pytest.raises(EnvError, match=r"'rooms_of_mine:Romms-v0' is not registered.*'rooms_of_mine:Rooms-v0'"):
         make_env("rooms_of_mine:Romms-v0")
     monkeypatch.delitem(sys.modules, "rooms_of_mine")
+
+
+def test_an_id_that_a_module_does_not_register_is_answered_with_those_that_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry_as_before: None
+) -> None:
+    (tmp_path / "halls_of_mine.py").write_text(
+        "import gymnasium\nclass Hall(gymnasium.Env): pass\ngymnasium.register('Hall-v0', entry_point=Hall)\n"
+    )
+    (tmp_path / "nothing_of_mine.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for wrong, hint in (
+        ("halls_of_mine:Hal-v0", "did you mean 'halls_of_mine:Hall-v0'?"),
+        ("halls_of_mine:CartPol-v1", "'halls_of_mine' registers 'halls_of_mine:Hall-v0'"),
+        ("nothing_of_mine:Qqqqzzz-v0", "'nothing_of_mine' does not register it; call gymnasium.register"),
+    ):
+        with pytest.raises(EnvError, match=re.escape(f"env '{wrong}' is not registered: {hint}")):
+            make_env(wrong)
+    for module in ("halls_of_mine", "nothing_of_mine"):
+        monkeypatch.delitem(sys.modules, module)
 
 
 def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

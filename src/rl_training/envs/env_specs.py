@@ -15,6 +15,7 @@ from rl_training.errors import EnvError, install_hint, raise_interrupts
 from rl_training.text import describe_error, one_line
 
 LONGEST_SHOWN_ID = 100
+MOST_SHOWN_IDS = 5
 
 
 def find_spec(env_id: str) -> EnvSpec:
@@ -29,11 +30,35 @@ def find_spec(env_id: str) -> EnvSpec:
         _register_atari(env_id)
     if name in gym.registry:
         return gym.registry[name]
-    nearest = _nearest(name)
+    own = _registered_by(module) if module else []
+    nearest = _nearest(name, own or list(gym.registry.values()))
     if nearest is not None and nearest.rpartition("-v")[0] == name:
         return gym.registry[nearest]
-    hint = f"did you mean {nearest!r}?" if nearest else "use 'module:EnvId' for an env that your module registers"
-    raise EnvError(f"env {shown_id(env_id)} is not registered: {hint}")
+    raise EnvError(f"env {shown_id(env_id)} is not registered: {_hint(module, nearest, own)}")
+
+
+def _hint(module: str, nearest: str | None, own: list[EnvSpec]) -> str:
+    """What to write instead. An env of a module keeps its prefix: without it, the module would not be imported."""
+    prefix = f"{module}:" if module else ""
+    if nearest:
+        return f"did you mean {shown_id(prefix + nearest)}?"
+    if own:
+        return f"{shown_id(module)} registers {', '.join(shown_id(prefix + spec.id) for spec in own[:MOST_SHOWN_IDS])}"
+    if module:
+        return f"{shown_id(module)} does not register it; call gymnasium.register('NAME-v0', entry_point=...) there"
+    return "use 'module:EnvId' for an env that your module registers"
+
+
+def _registered_by(module: str) -> list[EnvSpec]:
+    """The specs whose envs are made by code of the package that the module is in."""
+    package = module.partition(".")[0]
+    found = []
+    for spec in gym.registry.values():
+        maker = spec.entry_point or spec.vector_entry_point
+        place = maker.partition(":")[0] if isinstance(maker, str) else getattr(maker, "__module__", None)
+        if isinstance(place, str) and place.partition(".")[0] == package:
+            found.append(spec)
+    return found
 
 
 def shown_id(env_id: str) -> str:
@@ -75,10 +100,10 @@ def _register_atari(env_id: str) -> None:
         raise EnvError(f"env {shown_id(env_id)} needs Atari: {install_hint('atari')}") from error
 
 
-def _nearest(name: str) -> str | None:
-    """The registered id that is most similar, in its newest version."""
+def _nearest(name: str, specs: list[EnvSpec]) -> str | None:
+    """The id that is most similar, in its newest version."""
     newest: dict[str, EnvSpec] = {}
-    for spec in gym.registry.values():
+    for spec in specs:
         family = spec.id.rpartition("-v")[0] if spec.version is not None else spec.id
         if family not in newest or (spec.version or 0) > (newest[family].version or 0):
             newest[family] = spec
