@@ -274,7 +274,7 @@ def test_loading_runs_no_code_and_imports_nothing(tmp_path: Path) -> None:
 def test_the_load_path_has_no_pickle_in_its_source() -> None:
     package = SOURCE.parent
     paths = [*SOURCE.glob("*.py"), *(package / "telemetry").glob("*.py")]
-    paths += [package / "runtime" / name for name in ("agent.py", "run_saver.py")]
+    paths += [package / "runtime" / name for name in ("agent.py", "output/run_saver.py")]
     assert len(paths) > 12
     for path in paths:
         source = path.read_text()

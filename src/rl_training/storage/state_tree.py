@@ -48,8 +48,15 @@ def unflatten_state(tree: Any, tensors: Mapping[str, Any]) -> Any:
         if tag == "$int":
             return int(value, 16)
         if tag == "$scalar" and value[0] in ARRAY_DTYPES:
-            return np.dtype(value[0]).type(unflatten_state(value[1], tensors))
+            return _restore_scalar(np.dtype(value[0]), unflatten_state(value[1], tensors))
     raise ValueError(f"unknown marker {sorted(tree)} in a state")
+
+
+def _restore_scalar(dtype: np.dtype[Any], number: Any) -> Any:
+    """NumPy 2 refuses an integer that its type cannot hold; NumPy 1 would wrap it around."""
+    if dtype.kind in "iu" and not np.iinfo(dtype).min <= number <= np.iinfo(dtype).max:
+        raise OverflowError(f"{number} is not a number of type {dtype}")
+    return dtype.type(number)
 
 
 def to_numpy(value: np.ndarray | torch.Tensor) -> np.ndarray:
