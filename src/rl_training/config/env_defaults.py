@@ -130,6 +130,8 @@ _NETWORK_OF_ALGORITHM: dict[str, dict[str, Settings]] = {
     "pqn": {"every": {**_RELU, "layer_norm": True}},
 }
 _ACTOR_CRITIC: Settings = {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3}
+# A policy without a spread of its own soon takes the largest action everywhere if its critic has seen too little.
+_DETERMINISTIC: Settings = {**_ACTOR_CRITIC, "learning_starts": 1_000}
 _Q_LEARNING: dict[str, Settings] = {
     "every": {
         "double": True,
@@ -188,11 +190,11 @@ _OF_ALGORITHM: dict[str, dict[str, Settings]] = {
         kind: {name: value for name, value in settings.items() if name != "exploration"}
         for kind, settings in _Q_LEARNING.items()
     },
-    "ddpg": {"every": _ACTOR_CRITIC},
-    "d4pg": {"every": _ACTOR_CRITIC},
-    "apex_d4pg": {"every": _ACTOR_CRITIC},
-    "td3": {"every": _ACTOR_CRITIC},
-    "apex_td3": {"every": _ACTOR_CRITIC},
+    "ddpg": {"every": _DETERMINISTIC},
+    "d4pg": {"every": _DETERMINISTIC},
+    "apex_d4pg": {"every": _DETERMINISTIC},
+    "td3": {"every": _DETERMINISTIC},
+    "apex_td3": {"every": _DETERMINISTIC},
     "sac": {"every": {**_ACTOR_CRITIC, "temperature_learning_rate": 1e-3}},
     "naf": {"every": {"learning_rate": 1e-3}},
     "mpo": {"every": {"actor_learning_rate": 3e-4, "critic_learning_rate": 1e-3}},
