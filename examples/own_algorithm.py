@@ -13,8 +13,7 @@ from torch import Tensor
 from rl_training.algorithms.common.learner import Learner, UpdateResult
 from rl_training.algorithms.common.on_policy import policy_batch
 from rl_training.algorithms.common.streams import Streams
-from rl_training.api.algorithms import managed_class
-from rl_training.config.algorithm_table import EVERY_ACTION, Algorithm, register
+from rl_training.config.algorithm_table import EVERY_ACTION, Algorithm
 from rl_training.config.base import NormalizeAdvantages, NumSteps, OnPolicyConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.rollout import Rollout
@@ -56,8 +55,8 @@ class Repeat(Learner[RepeatConfig]):
         return UpdateResult(metrics)
 
 
-# 4. The declaration. With it `algo: repeat` is a name like any other in this process. A package that you install
-#    declares the same row as an entry point of the group `rl_training.algorithms`, and the command line knows it too.
+# 4. The declaration. After `register(REPEAT)`, `algo: repeat` is a name like any other in this process. The command
+#    line knows the name if you install this file with an entry point for the row (docs/own-algorithm.md).
 REPEAT = Algorithm(
     "repeat",
     title="Repeat what worked",
@@ -71,6 +70,10 @@ REPEAT = Algorithm(
 
 
 def main(total_timesteps: int = 30_000) -> None:
+    # Needed to train with the file, not to write it.
+    from rl_training.api.algorithms import managed_class
+    from rl_training.config.algorithm_table import register
+
     register(REPEAT)
     agent = managed_class("repeat")("CartPole-v1", seed=0, num_envs=8, num_steps=32, learning_rate=3e-3)
     print(f"before: {agent.evaluate(episodes=20).mean_return:.1f}")

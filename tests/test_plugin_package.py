@@ -28,9 +28,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("plugin") / "package"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
     target = copy.parent / "installed"
-    pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--no-index"]
-    subprocess.run([*pip, "--no-deps", "--no-build-isolation", "--target", target, copy], check=True)
+    pip_install(copy, target)
     return target
+
+
+def pip_install(source: Path, target: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--no-index"]
+    subprocess.run([*pip, "--no-deps", "--no-build-isolation", "--target", target, source], check=True)
 
 
 @pytest.fixture
@@ -41,6 +45,27 @@ def command(installed: Path, tmp_path: Path) -> Command:
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
     return run
+
+
+def test_the_file_of_the_docs_is_installed_and_trained_by_its_name(tmp_path: Path, command: Command) -> None:
+    page = (ROOT / "docs" / "own-algorithm.md").read_text(encoding="utf-8")
+    (program, *_), (project,) = (re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("python", "toml"))
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "my_algorithm.py").write_text(program, encoding="utf-8")
+    (source / "pyproject.toml").write_text(project, encoding="utf-8")
+    (source / "runs").mkdir()  # of earlier training: it is no package
+    pip_install(source, tmp_path / "installed")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tmp_path / "installed")}
+    words = ["train", "repeat", "--env", "CartPole-v1", "--total-timesteps", "512", "--quiet", "--json"]
+    trained = subprocess.run(
+        [sys.executable, "-m", "rl_training", *words], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert trained.returncode == 0, trained.stderr
+    assert json.loads(trained.stdout)["env_steps"] == 512
+    refused = command(*words, plugin=False)
+    assert refused.returncode == 2
+    assert "an algorithm of your own must be installed or registered (docs/own-algorithm.md)" in refused.stderr
 
 
 def test_an_installed_algorithm_is_listed_with_its_settings(command: Command) -> None:
@@ -77,6 +102,7 @@ def test_without_its_package_the_name_is_refused_in_one_line(command: Command) -
     assert refused.returncode == 2
     (line,) = refused.stderr.splitlines()
     assert "algo: unknown algorithm 'reinforce'" in line
+    assert line.endswith("an algorithm of your own must be installed or registered (docs/own-algorithm.md)")
 
 
 def test_a_package_that_cannot_be_imported_is_refused_in_one_line(command: Command, installed: Path) -> None:

@@ -38,6 +38,7 @@ FENCES = {
     (r"docs/walkthrough\.md", "py"): "test_walkthrough.py follows that page",
     (ZOO_PAGE, "yaml"): "below",
     (r"docs/trackers\.md", "toml"): "below",
+    (r"docs/own-algorithm\.md", "toml"): "tests/test_plugin_package.py installs it",
     (r"docs/doctor\.md", "text"): "what a command prints; tests/checkup compares the findings",
 }
 # Indented blocks that are not commands, by how they start.

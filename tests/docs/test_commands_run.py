@@ -39,7 +39,7 @@ REASONS = {
     r"rl-training .*(\b|=)(wandb|fetch_reach|envpool|ray)\b": "needs a package that the suite does not have",
     r"rl-training .*halfcheetah": "large networks on MuJoCo: tests/models measures precision",
     r"rl-training train (a3c|apex)": "starts processes: tests/fleet trains with actors",
-    r"rl-training .*(reinforce|plugin_package)": "needs the package installed: tests/test_plugin_package.py",
+    r"rl-training .*(reinforce|plugin_package|train repeat)": "needs it installed: tests/test_plugin_package.py",
     r"rl-training .*--trust ": "needs a package with an encoder: tests/test_own_encoder.py",
     r"exec rl-training .*--actors 8": "a script for a cluster: tests/fleet trains with actors",
     r"rl-training .*(ferry:|too-fast|rates\b)": "tests/docs/test_walkthrough.py follows that page to the end",

@@ -133,14 +133,15 @@ def _source(config: str | None, config_option: str | None, env: str | None) -> s
     source = sources[0]
     if env is None:
         return source
-    from rl_training.config.algorithm_table import algorithm_names
+    from rl_training.config.algorithm_table import OF_YOUR_OWN, algorithm_names
 
     shown, name = clean_text(source, 60), clean_text(env, 60)
     if source in algorithm_names():
         return {"algo": source, "env_id": env, "defaults": "env"}
     if "/" not in source and "." not in source:
         raise ConfigError(
-            f"CONFIG: {shown!r} is not an algorithm; pass one of {', '.join(algorithm_names())} together with --env"
+            f"CONFIG: {shown!r} is not an algorithm; pass one of {', '.join(algorithm_names())} together with --env; "
+            f"{OF_YOUR_OWN}"
         )
     raise ConfigError(
         f"--env: {shown} has its own environment; use `{call('train', 'ALGORITHM', '--env', name)}` for its own "

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rl_training.config.base import AlgorithmConfig
 
 ENTRY_POINT_GROUP = "rl_training.algorithms"
+OF_YOUR_OWN = "an algorithm of your own must be installed or registered (docs/own-algorithm.md)"
 
 LoopKind = Literal["on-policy", "replay", "on-policy, replay"]
 ActionKind = Literal["discrete", "multi_discrete", "multi_binary", "box"]
@@ -168,7 +169,8 @@ def get_algorithm(name: str) -> Algorithm:
     nearest = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
     raise ConfigError(
-        f"algo: unknown algorithm {clean_text(name, 60)!r}, expected one of {', '.join(names)}{hint}", key="algo"
+        f"algo: unknown algorithm {clean_text(name, 60)!r}, expected one of {', '.join(names)}; {OF_YOUR_OWN}{hint}",
+        key="algo",
     )
 
 
