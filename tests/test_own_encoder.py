@@ -209,6 +209,9 @@ def test_a_class_of_a_script_is_asked_for_in_python(tmp_path: Path, monkeypatch:
     with pytest.raises(CheckpointError, match=r"is code of a script or notebook, .* pass encoder=VectorNet") as caught:
         rl_training.load(agent)
     assert "--trust" not in str(caught.value) and "\n" not in str(caught.value)
+    with pytest.raises((CheckpointError, ConfigError), match=r"script or notebook, .* pass encoder=VectorNet"):
+        rl_training.load(agent, trust="__main__")  # its class is not in this program
+    own_classes._trusted.clear()
     assert rl_training.load(agent, encoder=VectorNet).predict([0.0] * 4)[0] in (0, 1)
 
 

@@ -63,6 +63,10 @@ def __getattr__(name: str) -> "Any":
         return getattr(import_module(_HOMES[name]), name)
     if name in class_names():
         return getattr(import_module("rl_training.api.algorithms"), name)
+    from rl_training.config.names_elsewhere import IMPORTS
+
+    if name in IMPORTS:  # Python replaces the text of an AttributeError in `from rl_training import NAME`
+        raise ImportError(f"rl_training has no {name}: {IMPORTS[name]} (docs/coming-from-sb3.md)")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

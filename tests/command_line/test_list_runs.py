@@ -58,6 +58,17 @@ def test_80_columns_show_status_steps_last_and_best(tmp_path: Path, monkeypatch:
     assert "finished" in row and "5,000 / 10,000" in row and "118.0" in row and "300.0" in row
 
 
+def test_a_run_that_failed_before_its_first_checkpoint_shows_how_far_it_got(tmp_path: Path) -> None:
+    path = make_run(tmp_path, "run", [(1500, 1.0)], steps=0)
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "train", "env_steps": 1600}\nnot a line\n{"kind": "train", "env_ste')
+    (row,) = call("list", "runs", "--output-dir", tmp_path, "--json").json
+    assert row["env_steps"] == 1600
+    (path / "metrics.jsonl").unlink()
+    (row,) = call("list", "runs", "--output-dir", tmp_path, "--json").json
+    assert row["env_steps"] == 0
+
+
 def test_the_result_does_not_compete_for_the_best(tmp_path: Path) -> None:
     make_run(tmp_path, "run", [(10, 1.0), (20, 2.0), (20, 9.0)])
     (row,) = call("list", "runs", "--output-dir", tmp_path, "--json").json

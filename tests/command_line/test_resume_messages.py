@@ -32,6 +32,12 @@ gym.register("Stopping-v0", Stopping, max_episode_steps=20)
 """
 
 
+def test_the_help_of_resume_offers_only_what_can_be_resumed() -> None:
+    helps = {name: " ".join(call(name, "--help").out.split()) for name in ("resume", "eval")}
+    assert "`latest`." in helps["resume"] and "best" not in helps["resume"]
+    assert "`latest` / `best`" in helps["eval"]
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     return make_trainer(tmp_path_factory)

@@ -76,6 +76,7 @@ def test_a_critic_without_use_is_named_where_returns_differ() -> None:
     sick = {"explained_variance": 0.0, "target_std": 1.0, "value_loss": 5.1}
     assert fired(stream(10, **sick)) == ["value_learns_nothing"]
     assert fired(stream(9, **sick)) == []
+    assert "explains 0% of the returns" in only(stream(10, **(sick | {"explained_variance": -0.004}))).text
     assert fired(stream(10, **(sick | {"explained_variance": 0.06}))) == []
     assert fired(stream(10, **(sick | {"value_loss": 4.9}))) == []  # returns that cannot be predicted
     solved = [10.0] + [1.0] * 10

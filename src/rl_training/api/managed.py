@@ -14,6 +14,7 @@ from rl_training.algorithms.common.streams import Streams
 from rl_training.config.algorithm_table import get_algorithm
 from rl_training.config.arguments import whole_number
 from rl_training.config.loading import load_config
+from rl_training.config.names_elsewhere import POLICIES
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.envs.factory import make_env
@@ -77,11 +78,16 @@ class ManagedAlgorithm:
     def __init__(
         self,
         env: Env | None = None,
-        *,
+        *others: Any,
         preset: Preset | None = None,
         eval_env: str | EnvMaker | None = None,
         **settings: Any,
     ) -> None:
+        example = f"{type(self).__name__}('CartPole-v1')"
+        if isinstance(env, str) and env in POLICIES:
+            raise ConfigError(f"env: there is no policy argument here, so leave {env!r} out: {example}", key="env_id")
+        if others:
+            raise TypeError(f"only the environment is passed without a name: {example[:-1]}, seed=0)")
         objects: list[Sink] = []
         if "sinks" in settings:
             entries, objects = split_sinks(settings["sinks"])

@@ -12,7 +12,6 @@ from rl_training.command_line.common.options import (
     Json,
     OutputDir,
     Quiet,
-    Target,
     Trust,
     find_checkpoint,
     report_skipped,
@@ -21,7 +20,10 @@ from rl_training.terminal import print_error
 
 
 def resume(
-    target: Target,
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="Run name, run directory, checkpoint, or `latest`.", show_default=False),
+    ],
     total_timesteps: Annotated[
         int | None,
         typer.Option("--total-timesteps", help="New total, including the steps already done.", show_default=False),

@@ -176,6 +176,21 @@ INSTEAD = {
     "action_noise": "this algorithm explores with its own policy; ddpg, td3, d4pg and naf have exploration_noise",
 }
 
+_VECTOR = "pass num_envs=8; the setting vector_backend chooses how environments are stepped"
+# Names that programs import from Stable-Baselines3: what there is here.
+IMPORTS = {
+    "EvalCallback": "set eval_every and eval_episodes; every run keeps its best agent",
+    "CheckpointCallback": "set checkpoint_every; checkpoints are on by default",
+    "BaseCallback": "use rl_training.Callback",
+    "VecNormalize": "set normalize_observations and normalize_rewards",
+    "DummyVecEnv": _VECTOR,
+    "SubprocVecEnv": _VECTOR,
+    "make_vec_env": _VECTOR,
+    "Monitor": "it is not needed: returns and lengths are always those of the environment itself",
+    "evaluate_policy": "call agent.evaluate(episodes=10)",
+}
+POLICIES = ("MlpPolicy", "CnnPolicy", "MultiInputPolicy", "MlpLstmPolicy", "CnnLstmPolicy", "MultiInputLstmPolicy")
+
 
 def answer(name: str, settings: Collection[str]) -> tuple[list[str], str] | None:
     """Our settings for a name from elsewhere and a remark, or None. `settings` are those of the algorithm.

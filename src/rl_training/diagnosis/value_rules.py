@@ -35,10 +35,11 @@ def value_learns_nothing(stream: StreamSummary, config: TrainConfig) -> Finding 
     of_the_mean = 0.5 * spread**2
     if stream.episodes < FEW_EPISODES or spread < SMALL_SPREAD * widest or loss <= WORSE_THAN_THE_MEAN * of_the_mean:
         return None
+    share = round(max(explained, -9.99), 2) + 0.0  # "0%", not "-0%"
     return Finding(
         "value_learns_nothing",
         stream.env_steps,
-        f"the critic explains {max(explained, -9.99):.0%} of the returns, whose standard deviation is {spread:.3g}",
+        f"the critic explains {share:.0%} of the returns, whose standard deviation is {spread:.3g}",
         "its loss is too weak, or its targets are too large for its learning rate",
         "raise value_coef or learning_rate, or scale rewards down (reward_scale, normalize_rewards)",
         {"explained_variance": explained, "target_std": spread, "value_loss": loss},

@@ -69,6 +69,20 @@ class MetricTail:
         return os.read(descriptor, len(self._before)) != self._before
 
 
+def newest_step(path: Path) -> int | None:
+    """The step of the last line of a metric stream; None if there is no such line."""
+    try:
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LONGEST_LINE))
+            data = file.read(LONGEST_LINE)
+    except OSError:
+        return None
+    lines = data[: data.rfind(b"\n") + 1].splitlines()[-LATEST:]
+    return next((line["env_steps"] for raw in reversed(lines) if (line := _parsed(raw)) is not None), None)
+
+
 def _parsed(raw: bytes) -> Line | None:
     try:
         line = json.loads(raw)

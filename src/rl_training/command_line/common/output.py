@@ -248,7 +248,7 @@ def show_evaluation(result: EvalResult, name: str) -> None:
     rows = [
         ("mean return", return_text(result)),
         ("range", f"{min(result.returns):,.1f} to {max(result.returns):,.1f}"),
-        ("episodes", f"{len(lengths)}, {sum(lengths) / len(lengths):,.0f} steps each on average"),
+        ("episodes", f"{len(lengths)}, {sum(lengths) / len(lengths):,.0f} steps on average"),
     ]
     rows += _info_rows(result)
     if result.cut_episodes:

@@ -42,7 +42,7 @@ def run_rows(output_dir: Path) -> list[dict[str, Any]]:
                 "algo": run.algorithm,
                 "env_id": run.env,
                 "seed": run.seed,
-                "env_steps": info.get("env_steps"),
+                "env_steps": _steps(run.path, info.get("env_steps")),
                 "total_timesteps": run.total_timesteps,
                 "wall_seconds": info.get("wall_seconds"),
                 "last_score": scores.last,
@@ -51,6 +51,14 @@ def run_rows(output_dir: Path) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _steps(path: Path, stored: int | None) -> int | None:
+    """How far a run got. `run.json` has the step of its last save, the metric stream may be further."""
+    from rl_training.telemetry.metric_lines import METRICS_FILE
+    from rl_training.telemetry.metric_tail import newest_step
+
+    return None if stored is None else max(stored, newest_step(path / METRICS_FILE) or 0)
 
 
 def show_runs(rows: Sequence[dict[str, Any]]) -> None:

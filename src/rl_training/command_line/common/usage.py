@@ -17,6 +17,8 @@ from rl_training.text import clean_text, one_line
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 LONGEST_VALUE = 60
+# What to do instead of one more argument, by command.
+EXTRA_ARGUMENTS = {"compare": "; compare takes two groups, use plot for more"}
 
 
 def usage_lines(error: Any, words: Sequence[str], program: str, groups: Collection[str]) -> list[str]:
@@ -55,7 +57,10 @@ def _problem(error: Any, kind: str, words: Sequence[str]) -> str:
     if commands is not None and "No such command" in message:
         return _unknown_command(words, commands)
     extra = re.search(r"extra arguments?(?:\(s\))? \((.*)\)", message)
-    return message if extra is None else f"unexpected argument {clean_text(extra[1], LONGEST_VALUE)!r}"
+    if extra is None:
+        return message
+    hint = EXTRA_ARGUMENTS.get(getattr(error.ctx, "info_name", None) or "", "")
+    return f"unexpected argument {clean_text(extra[1], LONGEST_VALUE)!r}{hint}"
 
 
 def _unknown_command(words: Sequence[str], commands: Collection[str]) -> str:

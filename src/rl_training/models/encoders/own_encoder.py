@@ -177,6 +177,8 @@ def _class_of(name: str) -> type[Any]:
         found = getattr(import_user_module(module), attribute)
     except BaseException as error:  # the module is the user's, and may raise anything
         raise_interrupts(error)
+        if module == "__main__":  # trusted, but this program is another one than the script
+            raise _refusal(not_trusted(name)) from None
         raise _refusal(
             f"{name} cannot be imported ({describe_error(error)}); correct the name, or pass the class in Python "
             "(encoder=...)"
