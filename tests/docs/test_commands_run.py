@@ -65,6 +65,15 @@ from gymnasium.envs.classic_control import CartPoleEnv
 
 gym.register("MyEnv-v0", entry_point=CartPoleEnv, max_episode_steps=20)
 """
+MY_FILE = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class MyEnv(CartPoleEnv):
+    pass
+
+{line}
+"""
 
 
 def commands(page: Path) -> list[str]:
@@ -105,13 +114,17 @@ PAGES_THAT_RUN = [
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of a user with the files that the pages take for granted."""
     (tmp_path / "my_package.py").write_text(MY_PACKAGE)
+    page = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"`(gymnasium\.register\(.*?\))`", page)
+    (tmp_path / "my_file.py").write_text(MY_FILE.format(line=line))
     (tmp_path / "my_config.yaml").write_text(
         "algo: ppo\nenv_id: CartPole-v1\nnum_envs: 2\nalgo_kwargs: {num_steps: 32}\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield tmp_path
-    sys.modules.pop("my_package", None)
+    for module in ("my_package", "my_file"):
+        sys.modules.pop(module, None)
     gym.registry.pop("MyEnv-v0", None)
 
 
