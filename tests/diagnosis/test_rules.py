@@ -176,12 +176,12 @@ def test_clipped_rewards_are_more_than_a_fifth() -> None:
 
 
 def test_a_slow_env_is_a_finding_that_equal_runs_need_not_share() -> None:
-    finding = only(stream(10, time_env=0.86))
+    finding = only(stream(10, time_env=0.93))
     assert finding.rule == "env_is_the_limit" and not finding.exact and "vector_backend" in finding.text
-    assert fired(stream(10, time_env=0.85)) == []
+    assert fired(stream(10, time_env=0.92)) == []
     assert fired(stream(9, time_env=0.99)) == []
     async_envs = PPO.model_copy(update={"vector_backend": "async"})
-    assert "vector_backend" not in only(stream(10, time_env=0.9), async_envs).text
+    assert "vector_backend" not in only(stream(10, time_env=0.95), async_envs).text
 
 
 def test_every_finding_is_one_sentence_that_names_a_setting() -> None:
