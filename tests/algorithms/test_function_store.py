@@ -129,18 +129,66 @@ def test_functions_that_were_not_used_for_longest_are_removed(
         built.write_bytes(b"code")
         store.keep(str(number), built)
         os.utime(store.folder / f"{number}.so", (number + 1, number + 1))
-    kept = {path.stem for path in store.folder.glob("*.so")}
-    assert kept == {"2", "3"} and {path.stem for path in store.folder.glob("*.sha256")} == kept
+    assert {path.name for path in store.folder.iterdir()} == {"2.so", "3.so"}
 
 
+@pytest.mark.parametrize("broken", ["replace", "write_bytes", "mkstemp"])
 def test_a_full_disk_costs_the_place_in_the_store_and_not_the_run(
-    store: FunctionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broken: str, store: FunctionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*arguments: Any) -> None:
+    def full(*arguments: Any, **options: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(function_store.os, "replace", full)
     monkeypatch.setattr(function_store, "load", lambda library: library)
     built = tmp_path / "built.so"
     built.write_bytes(b"code")
+    owners: dict[str, Any] = {"replace": function_store.os, "write_bytes": Path, "mkstemp": function_store.tempfile}
+    monkeypatch.setattr(owners[broken], broken, full)
     assert store.keep("name", built) == built and list(store.folder.iterdir()) == []
+
+
+@pytest.mark.skipif(not can_compile(), reason="no C++ compiler")
+def test_nothing_is_built_in_the_store(store: FunctionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home with a quota may have room for nothing."""
+    store.folder.rmdir()
+    store.folder.write_text("not a folder: every use of it fails, also for root")
+    monkeypatch.setattr(compiler, "open_store", lambda: store)
+    (result,) = compile_graph(graph_of(), INPUTS)([each.clone() for each in INPUTS])
+    torch.testing.assert_close(result, 2 * INPUTS[0] + 2)
+
+
+def test_without_a_home_functions_serve_this_process_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    private = function_store._folder_of_process()
+    with monkeypatch.context() as patch:
+        patch.setattr(function_store.Path, "home", homeless)
+        assert open_store().folder == private
+    monkeypatch.setenv("HOME", "")
+    assert open_store().folder == private
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file" / "below"))
+    assert open_store().folder == private
+
+
+def test_two_processes_that_keep_one_function_leave_a_whole_one(
+    store: FunctionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(function_store, "load", lambda library: library)
+    built = [tmp_path / "first.so", tmp_path / "second.so"]
+    for number, path in enumerate(built):
+        path.write_bytes(bytes([number]) * 100)
+    real = os.replace
+
+    def with_the_other_one_first(source: Any, target: Any) -> None:
+        monkeypatch.setattr(function_store.os, "replace", real)
+        store.keep("name", built[1])
+        real(source, target)
+
+    monkeypatch.setattr(function_store.os, "replace", with_the_other_one_first)
+    store.keep("name", built[0])
+    assert store.get("name") == store.folder / "name.so"
+    assert [path.name for path in store.folder.iterdir()] == ["name.so"]

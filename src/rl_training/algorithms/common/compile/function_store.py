@@ -23,15 +23,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_training.storage.real_files import open_own_file
-
 Function = Callable[[list[Tensor]], Sequence[Tensor]]
 
 MOST_FUNCTIONS = 300  # a tenth to half a megabyte each; those that were not used for longest are removed
-OF_A_STOPPED_PROCESS = 24 * 3600.0  # seconds after which a folder that nothing was built in is removed
+OF_A_STOPPED_PROCESS = 24 * 3600.0  # seconds after which half of a copy is removed
 
 _ENTRY = "inductor_entry_cpp"  # the function that TorchInductor exports
 _BUILDING = "building-"
+_CHECKSUM = b"\nrl_training: sha256 "
 
 
 class FunctionStore:
@@ -42,9 +41,9 @@ class FunctionStore:
 
     def get(self, name: str) -> Function | None:
         """The function called `name`, or None if it is not here, not whole or cannot be loaded."""
-        library, checksum = self._files(name)
+        library = self._file(name)
         try:
-            if checksum.read_text() != _checksum(library):  # half of a file, after a power cut
+            if not _is_whole(library.read_bytes()):  # half of a file, after a power cut
                 return None
             os.utime(library)  # it was used now
             return load(library)
@@ -52,13 +51,18 @@ class FunctionStore:
             return None
 
     def keep(self, name: str, built: Path) -> Function:
-        """Move the library `built` into the store, and load it. On a full disk it serves this process only."""
-        library, checksum = self._files(name)
+        """Copy the library `built` into the store, and load it. If that fails, it serves this process only."""
+        library = self._file(name)
         try:
-            sums = _written(built.with_suffix(".sha256"), _checksum(built))
-            for path, target in ((sums, checksum), (built, library)):
-                path.chmod(0o600)
-                os.replace(path, target)
+            descriptor, name_of_copy = tempfile.mkstemp(prefix=_BUILDING, dir=self.folder)  # closed to others
+            os.close(descriptor)
+            copy = Path(name_of_copy)
+            try:
+                copy.write_bytes(_with_checksum(built.read_bytes()))
+                os.replace(copy, library)  # at once: two processes may keep the same function
+            except OSError:
+                copy.unlink()
+                raise
         except OSError:
             return load(built)
         self._remove_unused()
@@ -66,35 +70,37 @@ class FunctionStore:
 
     @contextlib.contextmanager
     def workspace(self) -> Iterator[Path]:
-        """An empty folder for the files of one compilation, which is removed afterwards."""
-        path = Path(tempfile.mkdtemp(prefix=_BUILDING, dir=self.folder))
+        """An empty folder for the files of one compilation, which is removed afterwards.
+
+        It is not in the store: that may be in a home with little room, and a run must not end because of it.
+        """
+        path = Path(tempfile.mkdtemp(dir=_folder_of_process()))
         try:
             yield path
         finally:
             shutil.rmtree(path, ignore_errors=True)
 
-    def _files(self, name: str) -> tuple[Path, Path]:
-        return self.folder / f"{name}.so", self.folder / f"{name}.sha256"
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.so"
 
     def _remove_unused(self) -> None:
         with contextlib.suppress(OSError):  # other processes do the same
             libraries = sorted(self.folder.glob("*.so"), key=lambda path: path.stat().st_mtime, reverse=True)
             for library in libraries[MOST_FUNCTIONS:]:
                 library.unlink()
-                library.with_suffix(".sha256").unlink(missing_ok=True)
             for left in self.folder.glob(f"{_BUILDING}*"):
                 if time.time() - left.stat().st_mtime > OF_A_STOPPED_PROCESS:
-                    shutil.rmtree(left, ignore_errors=True)
+                    left.unlink()
 
 
-def _checksum(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _with_checksum(library: bytes) -> bytes:
+    """A library with its checksum behind it, which the loader of the system does not look at."""
+    return library + _CHECKSUM + hashlib.sha256(library).hexdigest().encode()
 
 
-def _written(path: Path, text: str) -> Path:
-    with open_own_file(path, "x", encoding="utf-8") as file:
-        file.write(text)
-    return path
+def _is_whole(data: bytes) -> bool:
+    library, _, _ = data.rpartition(_CHECKSUM)
+    return bool(library) and data == _with_checksum(library)
 
 
 def load(library: Path) -> Function:
@@ -119,18 +125,24 @@ def load(library: Path) -> Function:
 def open_store() -> FunctionStore:
     """The store of this user; one for this process only, if there can be no other."""
     chosen = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""))
-    if chosen.name and not _is_torchs_default(chosen):  # the user answers for a folder that the user named
-        folder = chosen / "rl_training"
-        folder.mkdir(parents=True, exist_ok=True)
-        return FunctionStore(folder)
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    folder = (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "rl_training" / "compiled"
+    is_named = bool(chosen.name) and not _is_torchs_default(chosen)
     try:
+        folder = chosen / "rl_training" if is_named else _folder_of_user()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        is_safe = belongs_to_user_only(folder) and os.access(folder, os.W_OK | os.X_OK)
+        # The user answers for a folder that the user named.
+        is_safe = (is_named or belongs_to_user_only(folder)) and os.access(folder, os.W_OK | os.X_OK)
     except (OSError, RuntimeError):  # no home, or one that cannot be written to
-        is_safe = False
+        return FunctionStore(_folder_of_process())
     return FunctionStore(folder if is_safe else _folder_of_process())
+
+
+def _folder_of_user() -> Path:
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():
+        if os.environ.get("HOME") == "":  # Python would take the root directory
+            raise RuntimeError("there is no home")
+        base = Path.home() / ".cache"
+    return base / "rl_training" / "compiled"
 
 
 def _is_torchs_default(folder: Path) -> bool:
