@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from rl_training.algorithms.ppo import PPO
+from rl_training.algorithms.pqn import PQN
 from rl_training.config.loading import load_config
 from rl_training.data.rollout import ROLLOUT_FIELDS
 from rl_training.envs.batched_classic import BATCHED_ENVS
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import NumericalError
+from rl_training.models.distributions import Categorical
+from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.runtime.collection.collector import STEP_BY_STEP, Collector
+from rl_training.runtime.setup import loop_setup
 from rl_training.runtime.setup.loop_setup import build_loop
 from rl_training.runtime.setup.run_envs import training_envs
+from rl_training.runtime.spec import get_spec
 
 STEPS, ENVS = 12, 3
 
@@ -133,6 +140,65 @@ def test_other_runs_say_why_they_are_made_step_by_step(reason: str, settings: di
         assert collector.rollouts.startswith(f"{STEP_BY_STEP}: ")
         assert reason in collector.rollouts
         assert collector._compiled is None
+
+
+class PrefersTheFirst(PQN):
+    def q_values(self, obs: np.ndarray) -> np.ndarray:
+        return super().q_values(obs) + np.float32([100.0, 0.0])
+
+
+class ActingPolicy(MLPActorCritic):
+    def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        actions, extras = super().act(obs, rng)
+        return np.zeros_like(actions), extras
+
+
+class ShiftedPolicy(MLPActorCritic):
+    def policy_numpy(self, obs: np.ndarray) -> np.ndarray:
+        return super().policy_numpy(obs) + np.float32([100.0, 0.0])
+
+
+class FirstAction(Categorical):
+    def sample(self, logits: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        actions, log_probs = super().sample(logits, rng)
+        return np.zeros_like(actions), log_probs
+
+
+class OwnModel(PPO):
+    model_class: type[MLPActorCritic] = MLPActorCritic
+
+    def __init__(self, spaces: Spaces, config: Any, streams: Any):
+        super().__init__(spaces, config, streams)
+        self.model.__class__ = self.model_class
+
+
+class ActsItself(OwnModel):
+    model_class = ActingPolicy
+
+
+class ShiftsThePolicy(OwnModel):
+    model_class = ShiftedPolicy
+
+
+class SamplesItself(PPO):
+    def __init__(self, spaces: Spaces, config: Any, streams: Any):
+        super().__init__(spaces, config, streams)
+        self.model.distribution = FirstAction(spaces.action_sizes, scalar=True)
+
+
+@pytest.mark.parametrize("learner", [PrefersTheFirst, ActsItself, ShiftsThePolicy, SamplesItself])
+def test_a_subclass_that_acts_in_its_own_way_is_obeyed(
+    learner: type[PQN | PPO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them always takes action 0, whatever the parent would do."""
+    algo = "pqn" if issubclass(learner, PQN) else "ppo"
+    spec = replace(get_spec(algo), learner=learner)
+    monkeypatch.setattr(loop_setup, "get_spec", lambda name: spec)
+    settings: dict[str, Any] = {"algo_kwargs": {"exploration": 0.0}} if algo == "pqn" else {}
+    with collector_of("on", algo=algo, **settings) as collector:
+        assert type(collector.learner) is learner
+        assert f"the way {learner.__name__} acts here has no compiled form" in collector.rollouts
+        assert not collector.collect(STEPS)[0].actions.any()
 
 
 def test_a_run_that_is_not_compiled_has_nothing_to_say() -> None:

@@ -27,7 +27,7 @@ from rl_training.algorithms.common.metrics import Metrics
 from rl_training.algorithms.common.on_policy import GradientSteps, RolloutBatch, flat, valid_rows
 from rl_training.algorithms.common.returns import lambda_returns
 from rl_training.algorithms.common.streams import Streams
-from rl_training.algorithms.common.traced_acting import TracedActing, takes_vectors
+from rl_training.algorithms.common.traced_acting import TracedActing, has_methods_of, takes_vectors
 from rl_training.config.algorithms.pqn import PQNConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.rollout import Rollout
@@ -72,8 +72,12 @@ class PQN(Learner[PQNConfig]):
         return Action(actions, {"values": np.maximum.reduce(q, 1)})  # faster than `max` for a few rows
 
     def traced_acting(self) -> TracedActing | None:
-        follows_act = type(self).act is PQN.act and takes_vectors(self.model)
-        return TracedActing(self._exploring_actions, self._choose) if follows_act else None
+        model = self.model
+        if not takes_vectors(model) or not has_methods_of(PQN, self, "act", "q_values"):
+            return None
+        ours = has_methods_of(MLPQNetwork, model, "q_values", "advantage_numpy", "_input", "_normalized")
+        is_plain = model.state_value is None  # `q_values` of the learner leaves out the dueling stream
+        return TracedActing(self._exploring_actions, self._choose) if ours and is_plain else None
 
     def _exploring_actions(self, rng: np.random.Generator, steps: int, rows: int) -> np.ndarray:
         """The uniform actions of `act` in its next steps [steps, rows], and -1 where it is greedy."""

@@ -20,7 +20,7 @@ from rl_training.algorithms.common.optimizer import Optimizer, vectors_of
 from rl_training.algorithms.common.rewards import ReturnNormalizer
 from rl_training.algorithms.common.streams import Streams
 from rl_training.algorithms.common.target_network import TargetNetwork
-from rl_training.algorithms.common.traced_acting import TracedActing, policy_sampling, takes_vectors
+from rl_training.algorithms.common.traced_acting import TracedActing, policy_sampling, samples_as_traced, takes_vectors
 from rl_training.config.base import AlgorithmConfig, RolloutConfig, Schedule
 from rl_training.config.train_config import TrainConfig
 from rl_training.data.gradient_push import Moments
@@ -30,7 +30,6 @@ from rl_training.errors import ConfigError
 from rl_training.models.encoders.encoder import check_same_encoder
 from rl_training.models.layers.precision import use_low_precision
 from rl_training.models.parameter_limit import networks_within_memory
-from rl_training.models.policy import PolicyModel
 
 Config = TypeVar("Config", bound=AlgorithmConfig, default=Any)
 Network = TypeVar("Network", bound=nn.Module)
@@ -140,11 +139,10 @@ class Learner(ABC, Generic[Config]):
     def traced_acting(self) -> TracedActing | None:
         """How `act` explores in a compiled rollout, or None if that has no such form.
 
-        This one samples from a policy of vectors.
+        This one samples from a policy of vectors, if no subclass has changed how that acts.
         """
-        model = self.model
-        samples = self._only_samples() and isinstance(model, PolicyModel) and not model.values_while_acting
-        return policy_sampling(model) if samples and takes_vectors(model) else None
+        samples = self._only_samples() and samples_as_traced(self.model)
+        return policy_sampling(self.model) if samples and takes_vectors(self.model) else None
 
     def _only_samples(self) -> bool:
         return type(self).act is Learner.act
