@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from rl_training.algorithms.ppo import PPO
 from rl_training.algorithms.pqn import PQN
@@ -125,6 +126,19 @@ def test_numbers_that_are_not_finite_are_found_in_their_step(variable: int, numb
                 collector.collect(STEPS)
             messages.append((str(raised.value), raised.value.env_index, raised.value.env_step))
     assert messages[0] == messages[1]
+
+
+def test_numbers_that_are_only_large_are_counted_once() -> None:
+    """Their squares overflow, so each step is looked at."""
+    with collector_of("off", "Pendulum-v1") as plain, collector_of("on", "Pendulum-v1") as compiled:
+        for collector in (plain, compiled):
+            with torch.no_grad():
+                collector.learner.model.log_std.fill_(55.0)
+            rollout, _ = collector.collect(STEPS)
+            assert collector.rollouts == ("step by step" if collector is plain else "one compiled function")
+            with np.errstate(over="ignore"):
+                assert np.isfinite(rollout.actions).all() and not np.isfinite(np.vdot(rollout.actions, rollout.actions))
+            assert collector.env_step == STEPS * ENVS
 
 
 @pytest.mark.parametrize(

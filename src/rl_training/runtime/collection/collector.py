@@ -248,8 +248,12 @@ class Collector:
         return rollout, episodes
 
     def _check_each_step(self, made: dict[str, np.ndarray]) -> None:
-        """Find the first step whose numbers are not finite, and raise what the plain path raises there."""
+        """Find the first step whose numbers are not finite, and raise what the plain path raises there.
+
+        There may be none: the squares of large numbers are not finite before the numbers are.
+        """
         assert isinstance(self.envs, BatchedVector)
+        before = self._vector_steps
         columns = [made[name] for name in ("obs", "actions", "rewards", "next_obs")]
         following = [*made["obs"][1:], self.envs.observe()]
         for obs, actions, rewards, next_obs, new_obs in zip(*columns, following, strict=True):
@@ -259,6 +263,7 @@ class Collector:
             self._vector_steps, self.obs = self._vector_steps + 1, new_obs
             self._check_outcome(obs, actions, rewards)
             self._check_finite("a final observation", next_obs)
+        self._vector_steps = before  # the rollout is good, and whoever asked counts it
 
     @property
     def env_step(self) -> int:
