@@ -306,6 +306,10 @@ class Bad(nn.Module):
         if self.kind == "weights":
             return self.layer(observations.double()).float()
         outputs = self.layer(observations)
+        if self.kind == "late buffer" and not hasattr(self, "grid"):
+            self.register_buffer("grid", torch.zeros(3))
+        if self.kind == "late layer" and not hasattr(self, "late"):
+            self.late = nn.Linear(3, 3)
         if self.kind == "settled":
             self.settled.fill_(1.0)
         if self.kind == "dropout":
@@ -339,6 +343,8 @@ class Bad(nn.Module):
         ("dropout", "Bad draws random numbers in forward, which a resumed run could not repeat"),
         ("batch norm", "Bad changes its buffers in forward.* use LayerNorm in place of BatchNorm"),
         ("settled", "Bad changes its buffers in forward"),
+        ("late buffer", r"Bad creates the buffer grid in forward; make it in __init__"),
+        ("late layer", r"Bad creates the parameter late.weight in forward; make it in __init__"),
         ("in place", "Bad changes the observations that it is given, .*; replace operations in place"),
         ("squeezed", r"Bad returned \(3,\) for 1 observation, expected \(1, 3\)"),
         ("unused", r"Bad has the parameter head.weight, but its output has no gradient in it; remove it, or freeze it"),

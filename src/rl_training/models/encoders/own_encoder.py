@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import torch
@@ -80,6 +80,7 @@ class OwnEncoder(nn.Module):
         given = rows._version
         for batch in (rows, rows[:1]):
             self._check_outputs(self(batch), len(batch))
+            self._check_nothing_new(state)
             if not torch.equal(generator, torch.get_rng_state()):
                 raise _refusal(
                     f"{self.name} draws random numbers in forward, which a resumed run could not repeat; "
@@ -95,6 +96,16 @@ class OwnEncoder(nn.Module):
                     f"{self.name} changes the observations that it is given, which others use too; replace operations "
                     "in place, such as mul_ and +=, by new tensors"
                 )
+
+    def _check_nothing_new(self, known: Container[str]) -> None:
+        """A tensor that comes into being in forward is neither moved nor restored with the others."""
+        for kind, tensors in (
+            ("parameter", self.network.named_parameters()),
+            ("buffer", self.network.named_buffers()),
+        ):
+            for name, _ in tensors:
+                if name not in known:
+                    raise _refusal(f"{self.name} creates the {kind} {name} in forward; make it in __init__")
 
     def _check_outputs(self, outputs: Any, rows: int) -> None:
         shape = tuple(getattr(outputs, "shape", ()))
