@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,8 @@ from rl_training.runtime.setup import loop_setup
 from rl_training.runtime.setup.loop_setup import build_loop
 from rl_training.runtime.setup.run_envs import training_envs
 from rl_training.runtime.spec import get_spec
+from rl_training.runtime.workflows import train
+from tiny_runs import tiny_config
 
 STEPS, ENVS = 12, 3
 
@@ -220,14 +225,35 @@ def test_a_run_that_is_not_compiled_has_nothing_to_say() -> None:
         assert collector.rollouts == STEP_BY_STEP
 
 
-def test_a_compiler_that_fails_leaves_the_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: Any, **settings: Any) -> None:
         raise RuntimeError("no such operator")
 
     monkeypatch.setattr("rl_training.runtime.collection.compiled_rollout.CompiledLoop", fail)
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_a_compiler_that_fails_leaves_the_plain_path() -> None:
     with collector_of("off") as plain, collector_of("on") as compiled:
         said: list[str] = []
         compiled.learner.note = said.append
         np.testing.assert_array_equal(compiled.collect(STEPS)[0].obs, plain.collect(STEPS)[0].obs)
         assert "no such operator" in compiled.rollouts
         assert said[-1] == f"rollouts are made {compiled.rollouts}"
+
+
+@pytest.mark.usefixtures("no_compiler")
+@pytest.mark.parametrize("end", ["finished", "failed"])
+def test_the_run_file_says_how_rollouts_were_made_in_the_end(end: str, tmp_path: Path) -> None:
+    def fail(progress: Any) -> None:
+        if end == "failed":
+            raise RuntimeError("enough")
+
+    settings = {"compile": "on", "device": "cpu", "num_envs": 2, "vector_backend": "batched", "checkpoint_every": 0}
+    with contextlib.suppress(RuntimeError):
+        train(tiny_config("a2c", tmp_path, **settings), show=False, callback=fail)
+    (run_file,) = tmp_path.rglob("run.json")
+    info = json.loads(run_file.read_text())
+    assert info["status"] == end
+    assert info["rollouts"] == f"{STEP_BY_STEP}: they cannot be compiled (RuntimeError: no such operator)"

@@ -130,7 +130,7 @@ class Loop(ABC):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """How the loop does its work, for run.json."""
+        """How the loop does its work, for run.json. They may change while it works."""
         return {}
 
     def shape_rewards(self, rewards: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ from rl_training.models.encoders.own_encoder import notes_on
 from rl_training.models.layers.precision import EMULATED, has_bfloat16
 from rl_training.runtime.agent import Agent
 from rl_training.runtime.auto_settings import limited_threads
-from rl_training.runtime.callbacks.callback import Hooks, RunContext, Surroundings
+from rl_training.runtime.callbacks.callback import Hooks, RunContext, Status, Surroundings
 from rl_training.runtime.callbacks.callback_entry import answers_false
 from rl_training.runtime.callbacks.callback_list import ProgressFunction
 from rl_training.runtime.evaluation import DEFAULT_SEED, EvalResult, evaluate
@@ -172,8 +172,9 @@ class Session:
         self.evaluations.training_is_over = not stopped
         result = None if stopped else self._final_evaluation()
         seconds, steps_per_second = self.clock.seconds(), self.clock.steps_per_second()
-        self._update_run_file(status="interrupted" if stopped else "finished", wall_seconds=seconds)
-        self.hooks.end("interrupted" if stopped else "finished")
+        status: Status = "interrupted" if stopped else "finished"
+        self._update_run_file(status=status, wall_seconds=seconds, **self.loop.facts)
+        self.hooks.end(status)
         assert self.saver.last_path is not None  # the first save must succeed
         unused = 0 if stopped or stop_reason is not None else max(0, self.config.total_timesteps - self.loop.env_steps)
         return TrainResult(
@@ -216,7 +217,7 @@ class Session:
         path = self.saver.save(self.recorder, exact=exact, must=must)
         if path is not None:
             self.signals.saved()
-            self._update_run_file(wall_seconds=self.clock.seconds(), env_steps=self.loop.env_steps)
+            self._update_run_file(wall_seconds=self.clock.seconds(), env_steps=self.loop.env_steps, **self.loop.facts)
             if self.loop.env_steps:  # the first save is before `on_start`
                 self.hooks.saved(path)
 
@@ -376,7 +377,7 @@ def run_session(
             hooks.end("failed", error)
             # A full disk must not hide the error itself.
             with contextlib.suppress(CheckpointError):
-                run.update(status="failed")
+                run.update(status="failed", **loop.facts)
             if ran_out_of_memory(error):
                 raise ConfigError(
                     f"the run is out of memory ({one_line(error) or 'MemoryError'}): use smaller batches, rollouts or "
