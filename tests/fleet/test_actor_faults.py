@@ -6,6 +6,7 @@ import json
 import os
 import select
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from faulty_envs import FaultyEnv
 from rl_training import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.errors import EnvError, NumericalError
+from rl_training.runtime.collection.compiled_rollout import CompiledRollouts
 from rl_training.runtime.fleet import actor_collector
 from rl_training.runtime.fleet.actor import Actor
 from rl_training.runtime.fleet.actor_collector import ActorCollector
@@ -170,6 +172,25 @@ def test_an_actor_that_answers_has_the_whole_time_for_each_of_its_answers() -> N
         crew.abandon()
         crew.grant(0, 10, 0)
         assert post.deadline > first
+
+
+@pytest.mark.parametrize("actors", [1, 2])
+def test_compiling_does_not_count_against_the_timeout_and_run_json_says_how_it_ended(
+    actors: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compile_slowly(rollouts: CompiledRollouts) -> None:
+        time.sleep(4.0)
+        raise RuntimeError("no such operator")
+
+    monkeypatch.setattr(CompiledRollouts, "compile", compile_slowly)  # the processes are forked from this one
+    runtime = {"actors": actors, "backend": "process", "mode": "lockstep", "actor_timeout": 2}
+    folder = {"output_dir": str(tmp_path), "run_name": "run"}
+    compiled = {"compile": "on", "device": "cpu", "precision": "float32"}
+    result = train(config_of("a2c", total=200, runtime=runtime, **folder, **compiled), show=False)
+    lines = read_metrics(result.run_dir)
+    assert [line["actor_restarts"] for line in lines if "actor_restarts" in line][-1] == 0
+    reason = "they cannot be compiled (RuntimeError: no such operator)" if actors == 1 else "2 actors share the envs"
+    assert json.loads((result.run_dir / "run.json").read_text())["rollouts"] == f"step by step: {reason}"
 
 
 def test_actors_continue_when_the_process_that_starts_them_is_killed() -> None:

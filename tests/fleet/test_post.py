@@ -54,6 +54,20 @@ def test_an_answer_that_is_due_gets_no_new_time_with_another_ticket(clock: Clock
     assert post.works == ["next"] and post.deadline == clock.now + 10.0
 
 
+def test_only_the_first_delivery_of_an_actor_that_compiles_has_more_time(clock: Clock) -> None:
+    post = Post(compile_seconds=50.0)
+    post.order("first", 10.0)
+    assert post.deadline == clock.now + 10.0 * (1 + CONSTRUCTOR_PATIENCE) + 50.0
+    post.answered(10.0)  # the envs are made, and now it compiles
+    assert post.deadline == clock.now + 60.0
+    post.order("second", 10.0)
+    post.answered(10.0, "first")
+    assert post.deadline == clock.now + 10.0
+    post.answered(10.0, "second")
+    post.order("third", 10.0)
+    assert post.deadline == clock.now + 10.0
+
+
 @pytest.mark.parametrize(("overslept", "back"), [(SUSPENDED_SECONDS / 2, 0.0), (30.0, 30.0)])
 def test_actors_get_the_time_back_in_which_this_process_was_stopped(
     clock: Clock, overslept: float, back: float

@@ -26,6 +26,7 @@ from rl_training.errors import ConfigError, EnvError, NumericalError
 from rl_training.runtime.fleet.actor_collector import ActorCollector
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery
 from rl_training.runtime.fleet.fleet_protocol import FleetLost
+from rl_training.runtime.fleet.post import COMPILE_SECONDS
 from rl_training.runtime.fleet.tickets import Ticket
 from rl_training.runtime.setup.loop_setup import open_loop
 from rl_training.runtime.stop_signals import StopSignals
@@ -183,7 +184,7 @@ class Handle:
     """In place of an actor's handle: it takes orders, and answers to them are never ready."""
 
     def __init__(self) -> None:
-        self.collect = self
+        self.collect = self.equip = self
 
     def remote(self, *order: Any) -> object:
         return object()
@@ -219,6 +220,27 @@ def test_an_actor_that_does_not_answer_gets_no_new_time_with_the_tickets_that_fo
     for answer in answers[1:]:
         fleet._read(0, answer)
     assert post.deadline == float("inf")
+
+
+def test_an_actor_that_compiles_has_more_time_for_its_first_delivery(
+    ray_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replacement has it again."""
+    from rl_training.runtime.fleet.ray_actors import RayPost
+
+    fleet = idle_fleet(ray_address, tmp_path)
+    fleet._posts = fleet._posts[:1]
+    monkeypatch.setattr(fleet, "_check_store", lambda config, weights: None)
+    monkeypatch.setattr(fleet, "_put_down", lambda post: None)
+    monkeypatch.setattr(fleet, "_start", lambda index: fleet._posts.__setitem__(index, RayPost(handle=Handle())))
+    alone = {"actors": 1, "backend": "ray", "mode": "lockstep", "address": ray_address}
+    compiled = {"algo": "a2c", "compile": "on", "vector_backend": "batched", "device": "cpu"}
+    for backend, seconds in (("batched", COMPILE_SECONDS), ("sync", 0.0)):
+        fleet.equip(config_of(ray_address, tmp_path, **compiled | {"runtime": alone, "vector_backend": backend}), ())
+        assert fleet._posts[0].compile_seconds == seconds
+        fleet._posts[0].compile_seconds = 0.0
+        fleet.replace(0)
+        assert fleet._posts[0].compile_seconds == seconds
 
 
 def test_replacements_go_to_the_machines_that_answer_and_have_room(

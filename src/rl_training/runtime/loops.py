@@ -185,9 +185,9 @@ class OnPolicyLoop(Loop):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """With `compile`: whether rollouts are a compiled function too, or why not."""
-        collector = self.collector
-        return {"rollouts": collector.rollouts} if self.learner.compiles and isinstance(collector, Collector) else {}
+        """With `compile`: whether rollouts are a compiled function too, or why not, once that is known."""
+        rollouts = self.collector.rollouts
+        return {"rollouts": rollouts} if self.learner.compiles and rollouts is not None else {}
 
     def _next_num_steps(self, env_steps: int, num_envs: int | None = None) -> int:
         """Steps per env of the rollout after `env_steps` env steps, of `num_envs` or all envs; 0 if none are left."""

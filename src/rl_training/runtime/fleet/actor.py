@@ -24,6 +24,14 @@ from rl_training.runtime.setup.run_envs import spaces_of, training_envs
 from rl_training.runtime.spec import get_spec
 
 
+def compiles_rollouts(config: TrainConfig) -> bool:
+    """Whether an actor compiles its rollouts if its envs can be compiled, as the loop without actors does."""
+    settings = config.algo_kwargs
+    if config.runtime.actors > 1 or not isinstance(settings, RolloutConfig):
+        return False
+    return config.compile == "on" and settings.why_not_compilable() is None
+
+
 class Actor:
     """Actor `index` of a run. It is the same object in the learner's process, in its own, and on another machine."""
 
@@ -92,6 +100,7 @@ class Actor:
             failures=failures,
             notes=notes,
             problems=collector.info_numbers.take_problems(),
+            rollouts=collector.rollouts,
             longest_running=collector.longest_running,
             seconds_env=collector.seconds_env - before[0],
             seconds_acting=collector.seconds_acting - before[1],
@@ -104,11 +113,12 @@ class Actor:
     def _at_start_of(self, ticket: Ticket) -> Collector:
         """The collector, with new episodes if the ticket asks for them."""
         if self._collector is None:  # only now: making it resets the envs, which needs weights of no use before
-            config, actors = self._config, self._config.runtime.actors
-            share = Share(self.index * self._num_envs, actors, config.seed)
+            config = self._config
+            share = Share(self.index * self._num_envs, config.runtime.actors, config.seed)
             parts = (self._envs, self.greeting.spaces, self._learner, self._streams)
             self._collector = Collector(*parts, self._overdue, config.log_info, share)
-            if actors == 1 and isinstance(config.algo_kwargs, RolloutConfig):  # what the loop does without actors
+            if compiles_rollouts(config):
+                assert isinstance(config.algo_kwargs, RolloutConfig)
                 self._collector.compile_rollouts(config.algo_kwargs.num_steps)
             if (ticket.reset_at, ticket.incarnation) == (0, 0):
                 return self._collector  # the reset of the constructor is the one that is asked for

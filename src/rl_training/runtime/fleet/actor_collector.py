@@ -21,7 +21,7 @@ from rl_training.envs.failures import EnvFailed, EnvFailure
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import EnvError
 from rl_training.program import call
-from rl_training.runtime.collection.collector import RolloutDropped
+from rl_training.runtime.collection.collector import STEP_BY_STEP, RolloutDropped
 from rl_training.runtime.collection.info_numbers import InfoNumbers
 from rl_training.runtime.collection.steps import Episode, Step
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery, merged_rollout, merged_step
@@ -54,6 +54,10 @@ class ActorCollector:
         self.info_numbers = ReportedNumbers(config.log_info)
         self.seconds_env = self.seconds_acting = 0.0  # of the mean actor
         self.seconds_waiting = self.seconds_actors_waited = 0.0  # of the learner, and of the mean actor
+        # How rollouts are made, in words. A single actor may compile them, and says so with its first delivery.
+        self.rollouts: str | None = None
+        if self.actors > 1:
+            self.rollouts = f"{STEP_BY_STEP}: {self.actors} actors share the envs"
         self.ledger = Ledger(self.num_envs // self.actors)
         self.failures: list[EnvFailure] = []
         self.notes: list[str] = []
@@ -240,6 +244,7 @@ class ActorCollector:
             return
         actor = delivery.actor
         if self.actors == 1:
+            self.rollouts = delivery.rollouts
             for name, state in delivery.streams.items():
                 self.learner.streams[name].bit_generator.state = state
             if delivery.noise is not None:

@@ -35,6 +35,7 @@ class Delivery:
     failures: list[EnvFailure] = field(default_factory=list)  # envs that were replaced meanwhile
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)  # of the numbers in `log_info`
+    rollouts: str | None = None  # how the actor makes them, in words
     longest_running: int = 0
     seconds_env: float = 0.0
     seconds_acting: float = 0.0

@@ -28,7 +28,7 @@ from rl_training.errors import EnvError
 from rl_training.runtime.fleet.actor_process import work
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery
 from rl_training.runtime.fleet.fleet_protocol import Greeting
-from rl_training.runtime.fleet.post import Post, give_back, silence
+from rl_training.runtime.fleet.post import Post, compile_seconds, give_back, silence
 from rl_training.runtime.fleet.shared_parcel import Layout, SharedParcel
 from rl_training.runtime.fleet.tickets import Ticket
 
@@ -157,6 +157,7 @@ class ProcessFleet:
 
     def _equip(self, post: ProcessPost) -> None:
         assert self._config is not None and post.worker is not None
+        post.compile_seconds = compile_seconds(self._config)
         post.parcel = SharedParcel(self._layout)
         message = pack(b"e", (self._config, self._layout))
         with contextlib.suppress(OSError):

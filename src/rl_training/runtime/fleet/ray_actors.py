@@ -32,7 +32,7 @@ from rl_training.envs.env_types import EnvSource
 from rl_training.errors import ConfigError, EnvError
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery
 from rl_training.runtime.fleet.fleet_protocol import FleetLost, Greeting
-from rl_training.runtime.fleet.post import Post, give_back, silence
+from rl_training.runtime.fleet.post import Post, compile_seconds, give_back, silence
 from rl_training.runtime.fleet.ray_setup import (
     answers,
     cause_of,
@@ -112,7 +112,7 @@ class RayFleet:
         self._config = config
         self._check_store(config, sum(array.nbytes for array in state))
         for post in self._posts:
-            post.handle.equip.remote(config)
+            self._equip(post)
 
     def publish(self, state: Sequence[np.ndarray]) -> None:
         self._published = state
@@ -137,10 +137,9 @@ class RayFleet:
         return events
 
     def replace(self, actor: int) -> None:
-        assert self._config is not None
         self._put_down(self._posts[actor])
         self._start(actor)
-        self._posts[actor].handle.equip.remote(self._config)
+        self._equip(self._posts[actor])
 
     def alive(self) -> int:
         return sum(post.has_envs for post in self._posts)
@@ -273,6 +272,11 @@ class RayFleet:
         luggage = Luggage.of(self._start_config)
         handle = self._remote.options(**options).remote(self._start_config, self._env, index, luggage)
         self._posts[index] = RayPost(handle=handle, made=handle.make.remote(), node=node)
+
+    def _equip(self, post: RayPost) -> None:
+        assert self._config is not None
+        post.compile_seconds = compile_seconds(self._config)
+        post.handle.equip.remote(self._config)
 
     def _place(self) -> str | None:
         """Anywhere (None), unless a machine is a suspect: then the one with the most room of the others, if any has."""
