@@ -70,8 +70,7 @@ REPEAT = Algorithm(
 
 
 def main(total_timesteps: int = 30_000) -> None:
-    # Needed to train with the file, not to write it.
-    from rl_training.api.algorithms import managed_class
+    from rl_training.api.algorithms import managed_class  # to train with the file, not to write it
     from rl_training.config.algorithm_table import register
 
     register(REPEAT)
@@ -79,8 +78,7 @@ def main(total_timesteps: int = 30_000) -> None:
     print(f"before: {agent.evaluate(episodes=20).mean_return:.1f}")
     agent.learn(total_timesteps, show=False)
     print(f"after:  {agent.evaluate(episodes=20).mean_return:.1f}")
-    agent.save("repeat-agent")
-    print(managed_class("repeat").load("repeat-agent"))
+    print(managed_class("repeat").load(agent.save("repeat-agent")))
 
 
 if __name__ == "__main__":
