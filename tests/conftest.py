@@ -25,6 +25,9 @@ settings.register_profile("reproducible", derandomize=True, deadline=None, suppr
 settings.load_profile("reproducible")
 
 
+# Tests trace with fake tensors, too, and tests fork: see `start_autograd`.
+torch.ones((), requires_grad=True).backward()
+
 for number in (signal.SIGINT, signal.SIGHUP):
     # A suite that runs in the background or under nohup inherits ignored signals, and so would the commands it tests.
     if signal.getsignal(number) is signal.SIG_IGN:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import doctest
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -279,3 +280,24 @@ def test_a_step_says_that_it_is_compiled_before_the_compiler_starts(compilations
         step(Rows(torch.ones(1, 2)), torch.tensor(0.1), twice)
     step(Rows(torch.ones(2, 2)), torch.tensor(0.1), False)  # another size is not compiled
     assert (said, len(compilations)) == ([(COMPILING, 0), (COMPILING_ANOTHER, 1)], 2)
+
+
+FORKS_AFTER_TRACING = """
+import os, torch
+from rl_training.algorithms.common.compile.trace import trace
+
+weights = torch.ones(2)
+trace(lambda rows: {"sums": rows @ weights}, [torch.ones(3, 2)])
+for _ in range(2):  # here, and then in a process that is forked
+    leaf = torch.ones(2, requires_grad=True)
+    (leaf * 2).sum().backward()
+    child = os.fork()
+    if child:
+        raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_process_that_is_forked_after_tracing_can_compute_gradients() -> None:
+    """Actors are forked. With a build of torch for GPUs and no GPU, this fails if tracing comes before autograd."""
+    done = subprocess.run([sys.executable, "-c", FORKS_AFTER_TRACING], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

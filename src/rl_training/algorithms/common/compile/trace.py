@@ -7,6 +7,7 @@ needs no checks when it is called, so a call costs little more than its arithmet
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
@@ -66,6 +67,17 @@ def rebuild(result: Any, leaves: Sequence[Any]) -> Any:
     return tuple([rebuild(part, leaves) for part in result])
 
 
+@functools.cache
+def start_autograd() -> None:
+    """Let autograd count the devices before fake tensors come.
+
+    They bring a stand-in for a GPU if torch is a build for GPUs on a machine without one. If autograd counted it, it
+    would start threads for it, and no process that is forked later (actors) could compute gradients.
+    """
+    with torch.enable_grad():
+        torch.ones((), requires_grad=True).backward()
+
+
 def trace(step: Callable[..., Any], arguments: Sequence[Any]) -> Trace:
     """Record what `step(*arguments)` does to tensors. The state stays as it was.
 
@@ -83,6 +95,7 @@ def trace(step: Callable[..., Any], arguments: Sequence[Any]) -> Trace:
     """
     from torch.fx.experimental.proxy_tensor import make_fx
 
+    start_autograd()
     inputs = tensors_in(arguments)
     used = _tensors_used(step, arguments, inputs)
     vectors = _Vectors(used)
