@@ -12,6 +12,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -22,6 +23,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from rl_training.storage.real_files import open_own_file
 
 Function = Callable[[list[Tensor]], Sequence[Tensor]]
 
@@ -52,18 +55,15 @@ class FunctionStore:
 
     def keep(self, name: str, built: Path) -> Function:
         """Copy the library `built` into the store, and load it. If that fails, it serves this process only."""
-        library = self._file(name)
+        library, copy = self._file(name), self.folder / f"{_BUILDING}{secrets.token_hex(8)}"
         try:
-            descriptor, name_of_copy = tempfile.mkstemp(prefix=_BUILDING, dir=self.folder)  # closed to others
-            os.close(descriptor)
-            copy = Path(name_of_copy)
-            try:
-                copy.write_bytes(_with_checksum(built.read_bytes()))
-                os.replace(copy, library)  # at once: two processes may keep the same function
-            except OSError:
-                copy.unlink()
-                raise
+            with open_own_file(copy, "xb") as file:
+                file.write(_with_checksum(built.read_bytes()))
+            copy.chmod(0o600)
+            os.replace(copy, library)  # at once: two processes may keep the same function
         except OSError:
+            with contextlib.suppress(OSError):
+                copy.unlink()
             return load(built)
         self._remove_unused()
         return load(library)
