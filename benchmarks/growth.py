@@ -136,15 +136,14 @@ def ppo_size(num_envs: int, width: int, seconds: float) -> Size:
 
 
 def replay_size(rows: int) -> Replay:
-    uniform, by_priority = full_replay(rows, prioritized=False), None
-    draws = draw_seconds(uniform)
-    newest = uniform.rows_written
-    new = saving_seconds(uniform, max(uniform.oldest_row, newest - max(1, NEW_ROWS // WRITERS)), newest)
-    everything = saving_seconds(uniform, uniform.oldest_row, newest)
-    megabytes = uniform.nbytes / 1e6
-    del uniform
-    by_priority = draw_seconds(full_replay(rows, prioritized=True))
-    return Replay(rows, megabytes, 1e6 * draws, 1e6 * by_priority, 1e3 * new, 1e3 * everything)
+    replay = full_replay(rows, prioritized=False)
+    first, newest, megabytes = replay.oldest_row, replay.rows_written, replay.nbytes / 1e6
+    uniform = draw_seconds(replay, None)
+    new_rows = saving_seconds(replay, max(first, newest - NEW_ROWS // WRITERS), newest)
+    all_rows = saving_seconds(replay, first, newest)
+    del replay  # two large ones may not fit into memory
+    by_priority = draw_seconds(full_replay(rows, prioritized=True), 0.4)
+    return Replay(rows, megabytes, 1e6 * uniform, 1e6 * by_priority, 1e3 * new_rows, 1e3 * all_rows)
 
 
 def full_replay(rows: int, *, prioritized: bool) -> ReplayBuffer:
@@ -160,10 +159,9 @@ def full_replay(rows: int, *, prioritized: bool) -> ReplayBuffer:
     return replay
 
 
-def draw_seconds(replay: ReplayBuffer) -> float:
-    """Processor seconds of a batch, the median of batches one by one."""
+def draw_seconds(replay: ReplayBuffer, exponent: float | None) -> float:
+    """Processor seconds of a batch, the median of batches one by one. `exponent` is that of priorities, if it has any."""
     rng = np.random.default_rng(1)
-    exponent = None if replay._priorities is None else 0.4
     return timed(lambda: replay.sample(BATCH, rng, exponent), DRAWS, time.process_time)
 
 
