@@ -160,7 +160,7 @@ def full_replay(rows: int, *, prioritized: bool) -> ReplayBuffer:
 
 
 def draw_seconds(replay: ReplayBuffer, exponent: float | None) -> float:
-    """Processor seconds of a batch, the median of batches one by one. `exponent` is that of priorities, if it has any."""
+    """Processor seconds of a batch, the median of batches one by one; with priorities, `exponent` is theirs."""
     rng = np.random.default_rng(1)
     return timed(lambda: replay.sample(BATCH, rng, exponent), DRAWS, time.process_time)
 
