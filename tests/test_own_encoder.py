@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
@@ -23,8 +23,11 @@ from rl_training.command_line.app import app
 from rl_training.command_line.common.output import show_result
 from rl_training.config import own_classes
 from rl_training.config.loading import load_config
+from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError
+from rl_training.models.encoders.observation_views import quiet_rows
 from rl_training.models.encoders.own_encoder import OwnEncoder, price_of
+from rl_training.models.encoders.stored_encoder import check_class
 from rl_training.runtime.workflows import evaluate_checkpoint, predict, resume, train
 from run_cases import assert_same_run, stop_at
 from tiny_runs import EVERY_ALGORITHM, managed, some_observations, tiny_config, train_tiny
@@ -221,6 +224,136 @@ def test_what_is_not_a_class_is_refused_with_the_way_out(given: Any) -> None:
         managed("ppo", "unused", encoder=given)
 
 
+@pytest.mark.parametrize("given", [NAME, VectorNet(Box(0, 1, (4,))), lambda space: VectorNet(space)])
+def test_what_is_passed_to_load_and_is_no_class_is_one_line(tmp_path: Path, given: Any) -> None:
+    run = stored_run(tmp_path)
+    text = r"^encoder: .* is not a class; pass the class itself, encoder=VectorNet, or trust='mixed_envs'$"
+    for load in (rl_training.load, resume, evaluate_checkpoint):
+        with pytest.raises(ConfigError, match=text):
+            load(run, encoder=given)
+    assert rl_training.load(run, trust="mixed_envs").predict([0.0] * 4)[0] in (0, 1)
+
+
+class Bad(nn.Module):
+    """Refused for the reason that `kind` names."""
+
+    def __init__(self, observation_space: Any, kind: str = "none") -> None:
+        super().__init__()
+        if kind == "raises":
+            raise RuntimeError("no such layer")
+        self.kind, self.layer = kind, nn.Linear(4, 3)
+        self.norm = nn.BatchNorm1d(3, affine=False)
+        self.register_buffer("settled", torch.ones(1))
+        if kind == "unused":
+            self.head = nn.Linear(3, 1)
+        if kind == "weights":
+            self.layer.double()
+        if kind != "none":
+            self.out_features: Any = {"text": "3", "zero": 0, "float": 3.0}.get(kind, 3)
+
+    def forward(self, observations: Tensor) -> Any:
+        if self.kind == "in place":
+            observations.mul_(0.5)
+        if self.kind == "weights":
+            return self.layer(observations.double()).float()
+        outputs = self.layer(observations)
+        if self.kind == "late buffer" and not hasattr(self, "grid"):
+            self.register_buffer("grid", torch.zeros(3))
+        if self.kind == "late layer" and not hasattr(self, "late"):
+            self.late = nn.Linear(3, 3)
+        if self.kind == "settled":
+            self.settled.fill_(1.0)
+        if self.kind == "dropout":
+            return torch.dropout(outputs, 0.5, True)
+        if self.kind == "batch norm":
+            return self.norm(outputs)
+        if self.kind == "fails":
+            raise ValueError("cannot see")
+        if self.kind == "squeezed":
+            return outputs.squeeze(0)
+        changed = {
+            "detached": outputs.detach(),
+            "wide": outputs.repeat(1, 2),
+            "tuple": (outputs,),
+            "double": outputs.double(),
+            "not finite": outputs / observations.norm(dim=1, keepdim=True),
+        }
+        return changed.get(self.kind, outputs)
+
+
+class NarrowNet(VectorNet):
+    """Not the class that a checkpoint of `VectorNet` was trained with."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space, width=5)
+
+
+class BareNet(VectorNet):
+    """Has no layer norm."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space)
+        del self.layers[1]
+
+
+class WideNet(VectorNet):
+    """Larger than all that a checkpoint holds."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space, width=10_000)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (Bad, "model.encoder: Bad has no out_features"),
+        (
+            NarrowNet,
+            r"encoder.network.layers.0.weight is \(6, 4\) in the checkpoint and \(5, 4\) with NarrowNet, so that",
+        ),
+        (
+            BareNet,
+            r"encoder.network.layers.1.weight is \(6,\) in the checkpoint and missing with BareNet, so that is not",
+        ),
+        (WideNet, "or its encoder is not the class that the checkpoint was trained with$"),
+    ],
+)
+def test_a_class_that_does_not_fit_is_one_line_and_forgotten(tmp_path: Path, given: Any, text: str) -> None:
+    run = stored_run(tmp_path)
+    for load in (rl_training.load, resume, evaluate_checkpoint):
+        with pytest.raises(CheckpointError if load is not resume else (CheckpointError, ConfigError), match=text) as e:
+            load(run, encoder=given)
+        assert "\n" not in str(e.value) and "Error(s)" not in str(e.value)
+        with pytest.raises(CheckpointError, match="is not trusted"):
+            rl_training.load(run)
+    assert rl_training.load(run, encoder=VectorNet).env_steps == 64
+    with pytest.raises(CheckpointError, match=text):
+        rl_training.load(run, encoder=given)
+    assert rl_training.load(run).env_steps == 64, "the class that fitted is still known"
+
+
+def test_a_script_is_not_offered_as_a_module_to_trust() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^encoder: '__main__:Eye' is not a class; pass the class itself, encoder=Eye$"
+    ):
+        check_class("__main__:Eye", "__main__:Eye")
+
+
+def test_the_trial_uses_observations_that_the_space_has() -> None:
+    """Zeros would be a fault of the trial where the env sends none: the sum of a one-hot code is never zero."""
+    space = Dict(
+        {
+            "box": Box(np.array([-1, 2], np.float32), np.array([1, 3], np.float32)),
+            "pair": Tuple((Discrete(3, start=1), MultiDiscrete([2, 2]), MultiBinary(2))),
+            "action_mask": MultiBinary(2),
+        }
+    )
+    rows = quiet_rows(Spaces(space, Discrete(2)), 2)
+    assert rows.tolist() == [[0, 2, 1, 0, 0, 1, 0, 1, 0, 0, 0]] * 2
+    rows = quiet_rows(Spaces(Dict({"camera": Box(0, 255, (1, 8, 8), np.uint8), "x": Box(2, 3, (1,))}), Discrete(2)), 1)
+    assert rows.dtype == np.uint8 and rows[0, :4].view(np.float32) == 2 and not rows[0, 4:].any()
+
+
 def test_trust_covers_the_modules_inside_and_no_other_names() -> None:
     own_classes.trust("my_package")
     assert own_classes.is_allowed("my_package:A") and own_classes.is_allowed("my_package.nets.deep:A")
@@ -283,58 +416,13 @@ assert "evil_nets" not in sys.modules
     assert not (tmp_path / "owned").exists() and not Path("owned").exists()
 
 
-class Bad(nn.Module):
-    """Refused for the reason that `kind` names."""
-
-    def __init__(self, observation_space: Any, kind: str = "none") -> None:
-        super().__init__()
-        if kind == "raises":
-            raise RuntimeError("no such layer")
-        self.kind, self.layer = kind, nn.Linear(4, 3)
-        self.norm = nn.BatchNorm1d(3, affine=False)
-        self.register_buffer("settled", torch.ones(1))
-        if kind == "unused":
-            self.head = nn.Linear(3, 1)
-        if kind == "weights":
-            self.layer.double()
-        if kind != "none":
-            self.out_features: Any = {"text": "3", "zero": 0}.get(kind, 3)
-
-    def forward(self, observations: Tensor) -> Any:
-        if self.kind == "in place":
-            observations.mul_(0.5)
-        if self.kind == "weights":
-            return self.layer(observations.double()).float()
-        outputs = self.layer(observations)
-        if self.kind == "late buffer" and not hasattr(self, "grid"):
-            self.register_buffer("grid", torch.zeros(3))
-        if self.kind == "late layer" and not hasattr(self, "late"):
-            self.late = nn.Linear(3, 3)
-        if self.kind == "settled":
-            self.settled.fill_(1.0)
-        if self.kind == "dropout":
-            return torch.dropout(outputs, 0.5, True)
-        if self.kind == "batch norm":
-            return self.norm(outputs)
-        if self.kind == "fails":
-            raise ValueError("cannot see")
-        if self.kind == "squeezed":
-            return outputs.squeeze(0)
-        changed = {
-            "detached": outputs.detach(),
-            "wide": outputs.repeat(1, 2),
-            "tuple": (outputs,),
-            "double": outputs.double(),
-        }
-        return changed.get(self.kind, outputs)
-
-
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
         ("none", "Bad has no out_features; set self.out_features to the number of its outputs"),
-        ("text", "Bad has no out_features"),
-        ("zero", "Bad has no out_features"),
+        ("text", "out_features of Bad is '3'; it must be the number of its outputs, an int >= 1"),
+        ("zero", "out_features of Bad is 0; it must be"),
+        ("float", "out_features of Bad is 3.0; it must be the number of its outputs, an int >= 1"),
         ("raises", r"Bad\(observation_space, \*\*encoder_kwargs\) failed: .*no such layer"),
         ("fails", "Bad failed on a batch of 2: .*cannot see"),
         ("wide", r"Bad returned \(2, 6\) for 2 observations, expected \(2, 3\), because its out_features is 3"),
@@ -358,6 +446,15 @@ def test_an_encoder_that_cannot_work_is_one_line_before_training(kind: str, text
     assert "\n" not in str(caught.value)
 
 
+def test_an_encoder_that_fails_on_zeros_only_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The env may never send zeros, and an agent that has learned so must load."""
+    agent = managed("ppo", tmp_path, encoder=Bad, encoder_kwargs={"kind": "not finite"})
+    agent.learn(64, show=True)
+    assert "Bad returns numbers that are not finite for observations of zeros" in capsys.readouterr().err
+    loaded = rl_training.load(agent.save(tmp_path / "agent"), encoder=Bad)
+    assert loaded.env_steps == agent.env_steps
+
+
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
@@ -376,6 +473,18 @@ def test_an_encoder_that_cannot_work_is_one_line_before_training(kind: str, text
 def test_settings_that_name_no_encoder_are_one_line(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         managed("ppo", "unused", **settings)
+
+
+def test_two_threads_may_hand_over_classes_of_one_name() -> None:
+    first, second = own_classes.handed_over("any:Net", VectorNet), own_classes.handed_over("any:Net", CameraEncoder)
+    first.__enter__()
+    second.__enter__()
+    failure = ValueError("it does not fit")
+    for each, left in ((first, CameraEncoder), (second, VectorNet)):
+        with pytest.raises(ValueError, match="does not fit"):
+            each.gen.throw(failure)  # type: ignore[attr-defined]
+        assert own_classes.given_class("any:Net") is left
+    own_classes._given.pop("any:Net")
 
 
 def test_a_handed_class_must_belong_to_an_own_encoder(tmp_path: Path) -> None:

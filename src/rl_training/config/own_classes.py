@@ -7,7 +7,8 @@ handed the class over or named its module as trusted. A config that the user tra
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rl_training.errors import ConfigError
@@ -36,6 +37,22 @@ def name_of_class(given: type[Any]) -> str:
 def hand_over(name: str, given: type[Any]) -> None:
     """Use `given` wherever a config names `name`, whatever its own name is."""
     _given[name] = given
+
+
+@contextmanager
+def handed_over(name: str, given: type[Any] | None) -> Iterator[None]:
+    """`hand_over`, but if what is done with the class fails, it is forgotten: it may be the wrong one for this name."""
+    before = _given.get(name)
+    if given is not None:
+        hand_over(name, given)
+    try:
+        yield
+    except BaseException:
+        if given is not None and _given.get(name) is given:  # another thread may have handed over its own
+            _given.pop(name, None)
+            if before is not None:
+                _given[name] = before
+        raise
 
 
 def allow(name: str) -> None:

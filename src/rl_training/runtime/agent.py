@@ -15,7 +15,7 @@ import torch
 from rl_training.algorithms import get_learner
 from rl_training.algorithms.common.learner import Learner, device_is_here
 from rl_training.algorithms.common.streams import Streams
-from rl_training.config.own_classes import hand_over, is_allowed
+from rl_training.config.own_classes import handed_over, is_allowed
 from rl_training.config.own_classes import trust as trust_modules
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.action_mask import with_mask
@@ -23,6 +23,7 @@ from rl_training.envs.env_types import EnvMaker
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import CheckpointError, ConfigError, EnvError, NumericalError, RLTrainingError
 from rl_training.models.encoders.own_encoder import not_trusted
+from rl_training.models.encoders.stored_encoder import check_class, check_tensors, or_other_class
 from rl_training.models.parameter_limit import parameter_limit
 from rl_training.runtime.auto_settings import limited_threads
 from rl_training.runtime.collection.info_numbers import InfoNumbers
@@ -50,6 +51,11 @@ class Agent:
         An encoder that is not of this package is code: pass its class as `encoder`, or its module in `trust`.
         """
         config = stored_config(checkpoint, encoder, trust)
+        with handed_over(config.model.encoder, encoder):
+            return cls._load(checkpoint, config)
+
+    @classmethod
+    def _load(cls, checkpoint: Checkpoint, config: TrainConfig) -> Agent:
         if not device_is_here(config.device):
             config = config.model_copy(update={"device": "cpu"})
         try:
@@ -215,7 +221,8 @@ def stored_config(
 ) -> TrainConfig:
     """The config of a checkpoint. If it is not valid, that is the checkpoint's fault, not the user's.
 
-    An encoder of the user's own is refused unless its class is given as `encoder` or its module is in `trust`.
+    An encoder of the user's own is refused unless its class is given as `encoder` or its module is in `trust`. The
+    caller hands the class over.
     """
     try:
         config = TrainConfig.model_validate(checkpoint.config)
@@ -227,8 +234,8 @@ def stored_config(
     if encoder is not None:
         if not config.model.has_own_encoder:
             raise ConfigError(f"encoder: {checkpoint.path} has the encoder {config.model.encoder}, leave it out")
-        hand_over(config.model.encoder, encoder)
-    if config.model.has_own_encoder and not is_allowed(config.model.encoder):
+        check_class(encoder, config.model.encoder)
+    elif config.model.has_own_encoder and not is_allowed(config.model.encoder):
         raise CheckpointError(f"{checkpoint.path}: its encoder {not_trusted(config.model.encoder)}")
     return config
 
@@ -246,7 +253,7 @@ def no_larger_than(checkpoint: Checkpoint, learners: int = 1) -> AbstractContext
     sizes = [math.prod(tensor.shape) for _, tensor in stored_tensors(checkpoint.state.get("learner"))]
     refusal = CheckpointError(
         f"{checkpoint.path}: does not fit {checkpoint.algorithm}: the config describes a larger model than the "
-        f"{sum(sizes):,} numbers in the checkpoint"
+        f"{sum(sizes):,} numbers in the checkpoint{or_other_class(checkpoint.config)}"
     )
     return parameter_limit(learners * sum(sizes), learners * len(sizes), refusal)
 
@@ -276,6 +283,7 @@ def check_finite_weights(checkpoint: Checkpoint) -> None:
 def restore_learner(learner: Learner, checkpoint: Checkpoint) -> None:
     """Load the state of a learner; a model of another shape is one clear line."""
     try:
+        check_tensors(checkpoint.path, checkpoint.state["learner"]["parts"].get("model", {}), learner.model)
         check_dtypes(checkpoint.state["learner"], learner.state_dict())
         learner.load_state_dict(checkpoint.state["learner"])
     except RLTrainingError:

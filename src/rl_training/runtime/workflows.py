@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.config.loading import save_config
-from rl_training.config.own_classes import allow
+from rl_training.config.own_classes import allow, handed_over
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.errors import CheckpointError, ConfigError
@@ -147,20 +147,22 @@ def resume(
     with run.lock():
         # Only now does no other process write to the run. The one that had the lock may have saved since.
         checkpoint = load_checkpoint(found if is_named else _to_continue(run))
-        return _resume(
-            run,
-            checkpoint,
-            total_timesteps,
-            overrides,
-            env=env,
-            eval_env=eval_env,
-            callback=callback,
-            show=show,
-            trackers=trackers,
-            sinks=sinks,
-            stored_config=stored_config(checkpoint, encoder, trust),
-            agent_ready=agent_ready,
-        )
+        stored = stored_config(checkpoint, encoder, trust)
+        with handed_over(stored.model.encoder, encoder):
+            return _resume(
+                run,
+                checkpoint,
+                total_timesteps,
+                overrides,
+                env=env,
+                eval_env=eval_env,
+                callback=callback,
+                show=show,
+                trackers=trackers,
+                sinks=sinks,
+                stored_config=stored,
+                agent_ready=agent_ready,
+            )
 
 
 def _resume(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,6 +30,25 @@ def seen_space(spaces: Spaces) -> gym.Space[Any]:
         return whole
     assert isinstance(whole, gym.spaces.Dict)  # only a key of one is a mask
     return gym.spaces.Dict({key: part for key, part in whole.spaces.items() if key != MASK_KEY})
+
+
+def quiet_rows(spaces: Spaces, count: int) -> np.ndarray:
+    """Rows [count, *feature_shape] that the env may send: zeros, or what is nearest to them in its space."""
+    encoded = spaces.encode([_nearest_to_zero(spaces.observation_space)] * count)
+    return np.ascontiguousarray(encoded[:, : spaces.feature_shape[0]] if spaces.mask_size else encoded)
+
+
+def _nearest_to_zero(space: gym.Space[Any]) -> Any:
+    match space:
+        case gym.spaces.Dict(spaces=parts):
+            return {key: _nearest_to_zero(part) for key, part in parts.items()}
+        case gym.spaces.Tuple(spaces=parts):
+            return tuple(_nearest_to_zero(part) for part in parts)
+        case gym.spaces.Box(low=low, high=high):
+            return np.clip(np.zeros_like(low), low, high)
+        case gym.spaces.Discrete(start=start) | gym.spaces.MultiDiscrete(start=start):
+            return start
+    return np.zeros(space.shape or (), space.dtype)
 
 
 class ObservationViews:

@@ -15,8 +15,8 @@ from rl_training.config.own_classes import given_class, is_allowed
 from rl_training.envs.env_specs import import_user_module
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError, RLTrainingError, raise_interrupts
-from rl_training.models.encoders.observation_views import ObservationViews, seen_space
-from rl_training.text import describe_error
+from rl_training.models.encoders.observation_views import ObservationViews, quiet_rows, seen_space
+from rl_training.text import clean_text, describe_error, one_line
 
 TRIAL_ROWS = 2
 
@@ -30,11 +30,13 @@ class OwnEncoder(nn.Module):
     def __init__(self, spaces: Spaces, config: ModelConfig):
         super().__init__()
         self.mask_size = spaces.mask_size
-        self.name = config.encoder.partition(":")[2]
+        given = given_class(config.encoder)  # may have another name than the config, if it was passed for a checkpoint
+        self.name = config.encoder.partition(":")[2] if given is None else clean_text(given.__name__, 60)
+        self.is_finite = True  # on the observations that it was tried with
         self._views = ObservationViews(spaces)
         self.network = self._build(_class_of(config.encoder), spaces, config.encoder_kwargs)
         self.output_size = self._features()
-        rows = torch.zeros((TRIAL_ROWS, *spaces.feature_shape), dtype=_torch_type(spaces))
+        rows = torch.from_numpy(quiet_rows(spaces, TRIAL_ROWS))
         if any(is_lazy(tensor) for _, tensor in self._tensors()):
             with torch.no_grad():
                 self(rows)  # lazy layers take their shape and their first weights from it
@@ -63,9 +65,10 @@ class OwnEncoder(nn.Module):
         except BaseException as error:
             raise _failure(f"out_features of {self.name} failed", error) from error
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise _refusal(
-                f"{self.name} has no out_features; set self.out_features to the number of its outputs, an integer >= 1"
-            )
+            number = "the number of its outputs, an int >= 1"
+            if size is None:
+                raise _refusal(f"{self.name} has no out_features; set self.out_features to {number}")
+            raise _refusal(f"out_features of {self.name} is {one_line(repr(size), 60)}; it must be {number}")
         return size
 
     @torch.no_grad()
@@ -117,6 +120,8 @@ class OwnEncoder(nn.Module):
             )
         if outputs.dtype != torch.float32:
             raise _refusal(f"{self.name} returned {outputs.dtype}, expected torch.float32; convert its output")
+        # No refusal: the env may never send such an observation, and older agents must load.
+        self.is_finite = self.is_finite and bool(outputs.isfinite().all())
 
     def _check_parameters(self, rows: Tensor) -> None:
         """Every parameter that learns must be float32, and the output must depend on it."""
@@ -158,9 +163,15 @@ class OwnEncoder(nn.Module):
 
 def notes_on(model: Any, spaces: Spaces, num_envs: int) -> list[str]:
     """What a user should know about the encoder of a run, once."""
-    if (price := price_of(model, spaces, num_envs)) is not None:
+    if (price := price_of(model, spaces, num_envs)) is None:
+        return spaces.flat_pictures()
+    if model.encoder.is_finite:
         return [price]
-    return spaces.flat_pictures()
+    return [
+        price,
+        f"{model.encoder.name} returns numbers that are not finite for observations of zeros; if the env sends one, "
+        "the run stops there: keep divisions and logarithms away from zero",
+    ]
 
 
 def price_of(model: Any, spaces: Spaces, num_envs: int) -> str | None:
