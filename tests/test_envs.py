@@ -262,6 +262,14 @@ def test_an_unknown_id_names_the_nearest_in_its_newest_version(wrong: str, neare
             make(wrong)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "package"), [("FetchReachx-v4", "gymnasium_robotics"), ("MiniGrid-Nowhere-v0", "minigrid")]
+)
+def test_an_id_of_a_known_package_is_told_its_prefix(wrong: str, package: str) -> None:
+    with pytest.raises(EnvError, match=f"'{wrong}' is not registered: did you mean '{package}:{wrong}'"):
+        make_env(wrong)
+
+
 def test_an_id_like_no_other_is_told_how_to_bring_its_own() -> None:
     with pytest.raises(EnvError, match=r"'Qqqqzzz-v0' is not registered.*module:EnvId"):
         make_env("Qqqqzzz-v0")

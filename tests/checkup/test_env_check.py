@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache, partial
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -17,6 +18,7 @@ from rl_training.config.algorithm_table import ALGORITHMS
 from rl_training.config.loading import list_presets, load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.spaces import Spaces
+from rl_training.envs.task_probes import BitFlipProbe, PointGoalProbe
 from sick_envs import SickEnv
 
 
@@ -235,6 +237,55 @@ def test_the_first_number_outside_a_nested_space_is_named() -> None:
     text = env_trial.outside_of({"mode": 0, "arm": (inside, lie)}, space)
     assert text == "observation['arm'][1][1, 0] is -7, outside its space (-1 to 1)"
     assert env_trial.outside_of({"mode": 0, "arm": (inside, inside)}, space) is None
+
+
+class NoRule(gym.Wrapper):  # type: ignore[type-arg]
+    compute_reward: Any = None
+
+
+class Half(gym.Wrapper):  # type: ignore[type-arg]
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return self.unwrapped.compute_reward(achieved, desired, info) / 2  # type: ignore[attr-defined]
+
+
+class OneGoal(gym.Wrapper):  # type: ignore[type-arg]
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return float(np.all(achieved == desired)) - 1.0
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        (NoRule, "compute_reward(achieved_goal, desired_goal, info), but BitFlipProbe has none: add it"),
+        (Half, "compute_reward says -0.5 where the env gave -1: make the two agree (no wrapper may change rewards)"),
+        (OneGoal, "compute_reward returned shape () for 100 goals: write it for batches (axis=-1)"),
+    ],
+)
+def test_rewards_that_do_not_follow_from_goals_are_a_warning(env: Any, words: str) -> None:
+    report = check_env(lambda: env(BitFlipProbe(6)), steps=50)
+    (finding,) = [each for each in report.findings if each.what == "goals"]
+    assert report.usable and finding.status == "warn"
+    assert finding.detail.endswith(words)
+    assert finding.fix == "only hindsight replay needs this: correct it, or leave algo_kwargs.hindsight at 0"
+
+
+@pytest.mark.parametrize("env", [BitFlipProbe, PointGoalProbe])
+def test_rewards_that_follow_from_goals_are_fine(env: Any) -> None:
+    (finding,) = [each for each in check_env(env, steps=50).findings if each.what == "goals"]
+    assert (finding.status, finding.detail) == ("ok", "compute_reward agrees with 50 steps, in a batch and alone")
+
+
+def test_goals_beside_an_image_are_not_judged() -> None:
+    class Filmed(gym.ObservationWrapper[Any, Any, Any]):
+        def __init__(self, env: Any) -> None:
+            super().__init__(env)
+            camera = gym.spaces.Box(0, 255, (40, 40, 3), np.uint8)
+            self.observation_space = gym.spaces.Dict({**env.observation_space.spaces, "camera": camera})
+
+        def observation(self, observation: Any) -> Any:
+            return {**observation, "camera": np.zeros((40, 40, 3), np.uint8)}
+
+    assert not [each for each in check_env(lambda: Filmed(BitFlipProbe(6)), steps=20).findings if each.what == "goals"]
 
 
 @cache

@@ -104,6 +104,21 @@ def test_a_config_is_examined(healthy: Path) -> None:
     assert [path.name for path in healthy.iterdir()] == ["tiny.yaml"]
 
 
+def test_an_algorithm_and_an_env_are_examined_as_train_would_run_them(
+    healthy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[Any] = []
+    examined = examination.Examination
+
+    def seen(folder: str, config: Any, seconds: float) -> examination.Examination:
+        planned.append(config)
+        return examined(folder, config, seconds)
+
+    monkeypatch.setattr(examination, "Examination", seen)
+    outcome = call("doctor", "ppo", "--env", "CartPole-v1", "--set", "num_envs=2", "--seconds", "0.01", "--json")
+    assert outcome.json["plan"]["parameters"] and planned[0].defaults == "env" and planned[0].num_envs == 2
+
+
 def test_settings_can_be_overridden(healthy: Path) -> None:
     config = config_in(healthy)
     outcome = call("doctor", config, "--set", "env_id=NoSuchEnv-v0", "--output-dir", healthy)
@@ -126,6 +141,9 @@ def test_the_output_dir_of_the_config_is_examined(healthy: Path) -> None:
         (["ppo/cartpole", "--seconds", "0"], "--seconds: 0 is not valid, must be above 0 and at most 600"),
         (["ppo/cartpole", "--seconds", "nan"], "--seconds: nan is not valid"),
         (["--set", "gamma=1"], "--set: needs a CONFIG"),
+        (["--env", "X-v0"], "CONFIG: missing, pass an algorithm such as ppo"),
+        (["ppo/cartpole", "--env", "X-v0"], "use `rl-training doctor ALGORITHM --env X-v0`"),
+        (["pppo", "--env", "X-v0"], "CONFIG: 'pppo' is not an algorithm"),
     ],
 )
 def test_wrong_usage_is_one_line_with_exit_code_2(arguments: list[str], text: str) -> None:

@@ -82,6 +82,7 @@ def test_a_name_of_another_library_gets_ours(algo: str, name: str, ours: str) ->
         ("dqn", "optimize_memory_usage", "stores each image once"),
         ("ppo", "buffer_size", " or dqn or "),  # ours, but of other algorithms
         ("ppo", "hidden_size", "did you mean model.hidden_sizes?"),
+        ("ppo", "hindsight", "iqn or rainbow or ddpg"),
         ("recurrent_ppo", "hidden_size", "did you mean algo_kwargs.memory_size?"),
         ("impala", "batch_size", "did you mean algo_kwargs.num_minibatches?"),
     ],

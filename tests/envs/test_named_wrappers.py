@@ -76,6 +76,9 @@ def test_a_wrapper_that_cannot_be_used_is_refused_in_one_line(entry: Any, words:
         ("TimeAwareObservation", "expected module:Class, such as gymnasium.wrappers:TimeAwareObservation"),
         ([{"flatten": True}], "needs the key wrapper"),
         (3, "wrappers: 3 is not valid"),
+        ([gym.wrappers.TimeAwareObservation], "not the class: write 'gymnasium.wrappers.*:TimeAwareObservation'"),
+        ([type("Local", (gym.Wrapper,), {"__module__": "a b"})], "not the class: define it in a module"),
+        (gym.wrappers.TimeAwareObservation, "not the class: write 'gymnasium.wrappers.*:TimeAwareObservation'"),
     ],
 )
 def test_a_setting_that_is_no_name_is_refused(value: Any, words: str) -> None:

@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 import rl_training
 from cli_helpers import call, write_config
+from rl_training.config.algorithm_table import ALGORITHMS, algorithm_names
 from rl_training.config.env_defaults import EnvKind
 from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
@@ -82,6 +83,17 @@ def test_a_large_image_is_made_smaller_and_channels_come_first() -> None:
     assert resolved.env_kwargs == {"image": {"resize": 84}} and resolved.model.hidden_sizes == ()
     small = resolve_defaults(config, lambda: Shown(image(8, 8, 3)))
     assert small.env_kwargs == {"image": True} and small.model.encoder == "mlp"
+
+
+@pytest.mark.parametrize("algorithm", algorithm_names())
+def test_images_beside_vectors_get_the_replay_buffer_of_images(algorithm: str) -> None:
+    actions = MOVES if "discrete" in ALGORITHMS[algorithm].actions else NUMBERS
+    both = spaces.Dict({"camera": image(40, 40, 3), "speed": NUMBERS})
+    config = TrainConfig(algo=algorithm, env_id="callable:Shown", defaults="env")
+    mixed = resolve_defaults(config, lambda: Shown(both, actions))
+    vectors = resolve_defaults(config, lambda: Shown(NUMBERS, actions))
+    assert getattr(mixed.algo_kwargs, "buffer_size", 50_000) == 50_000
+    assert mixed.model == vectors.model
 
 
 def test_atari_gets_its_protocol() -> None:

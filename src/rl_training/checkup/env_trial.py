@@ -14,8 +14,11 @@ import numpy as np
 
 from rl_training.algorithms.common.exploration import random_actions
 from rl_training.checkup.finding import Finding, ok, warn
+from rl_training.data.goal_replay import CHECKED_STEPS
+from rl_training.envs.action_mask import NEAR_KEY, flat_mask, misnamed_mask
 from rl_training.envs.env_runner import check_observation
 from rl_training.envs.failures import reason_of
+from rl_training.envs.goals import ACHIEVED, DESIRED, WITHOUT, GoalColumns, GoalRules
 from rl_training.envs.spaces import MASK_KEY, Spaces
 from rl_training.errors import EnvError, raise_interrupts
 from rl_training.text import describe_error, one_line, text_of
@@ -38,6 +41,10 @@ class Broken(Exception):
         self.fix = fix
 
 
+class Raised(Broken):
+    """A call of the env raised."""
+
+
 @dataclass
 class Walk:
     """What happened in a random walk. `remarks` has the first case of each problem that training survives."""
@@ -48,6 +55,9 @@ class Walk:
     asked: int = STEPS
     info_keys: set[str] = field(default_factory=set)
     unused_masks: bool = False  # whether the env reports masks of its actions that training would not use
+    misnamed_mask: str | None = None  # what to rename if something looks like a mask and is not read
+    last_info: dict[str, Any] = field(default_factory=dict)
+    near_info: dict[str, Any] = field(default_factory=dict)  # the last one with a mask under another name
     remarks: dict[str, tuple[str, str]] = field(default_factory=dict)  # kind -> problem and fix
 
     def remark(self, kind: str, problem: str, fix: str) -> None:
@@ -64,19 +74,53 @@ def random_walk(
     while walk.steps < steps and (walk.steps == 0 or clock() - started < patience):
         walk.steps += 1
         length += 1
-        observation, ended = _step(env, spaces, walk, _action(spaces, observation, rng))
+        actions = _drawn(spaces, observation, rng)
+        try:
+            observation, ended = _step(env, spaces, walk, spaces.to_env_actions(actions)[0])
+        except Raised as broken:
+            broken.fix = _advice_about_masks(env, spaces, walk.last_info, actions) or broken.fix
+            raise
         walk.longest = max(walk.longest, length)
         if ended:
             walk.episodes += 1
             length = 0
             observation = _reset(env, spaces, walk, None)
     walk.unused_masks = not spaces.mask_size and MASK_KEY in walk.info_keys
+    if not spaces.mask_size and not walk.unused_masks:
+        walk.misnamed_mask = misnamed_mask(env, walk.near_info)
     return walk
 
 
-def _action(spaces: Spaces, observation: Any, rng: np.random.Generator) -> Any:
+def _drawn(spaces: Spaces, observation: Any, rng: np.random.Generator) -> np.ndarray:
+    """A random action of the agent, in a batch of one."""
     masks = spaces.action_masks(spaces.encode([observation])) if spaces.mask_size else None
-    return spaces.to_env_actions(random_actions(spaces, 1, rng, masks))[0]
+    return random_actions(spaces, 1, rng, masks)
+
+
+def _action(spaces: Spaces, observation: Any, rng: np.random.Generator) -> Any:
+    return spaces.to_env_actions(_drawn(spaces, observation, rng))[0]
+
+
+def _advice_about_masks(env: Env, spaces: Spaces, info: dict[str, Any], actions: np.ndarray) -> str | None:
+    """What to do if a step raised because training does not use the masks of the env."""
+    if spaces.mask_size or spaces.action_kind == "box":
+        return None
+    key = MASK_KEY if MASK_KEY in info else NEAR_KEY
+    if key not in info:
+        hint = misnamed_mask(env, {})  # whether it allowed this action is not known
+        return hint and f"correct the env, unless it does not allow this action: {hint.partition(' (')[0]}"
+    try:
+        mask = flat_mask(info[key], sum(spaces.action_sizes))
+    except (EnvError, TypeError, ValueError):
+        return None
+    if mask[actions.ravel() + spaces.choice_starts].all():
+        return None  # the env allowed this action: something else is wrong
+    if key == NEAR_KEY:
+        return misnamed_mask(env, info)
+    action = one_line(np.asarray(spaces.to_env_actions(actions)[0]).tolist(), 100)
+    return (
+        f"info[{MASK_KEY!r}] forbids the action {action}, which was random: set env_kwargs.action_masks=info to use it"
+    )
 
 
 def _called(name: str, call: Callable[[], Any], count: int, values: str) -> tuple[Any, ...]:
@@ -89,7 +133,7 @@ def _called(name: str, call: Callable[[], Any], count: int, values: str) -> tupl
         # A wrapper around an env for old Gym says so.
         if isinstance(error, ValueError) and "values to unpack" in text_of(error):
             raise Broken(f"{name} does not return {count} values", fix) from error
-        raise Broken(f"{name} failed: {reason_of(error)}", "correct the env") from error
+        raise Raised(f"{name} failed: {reason_of(error)}", "correct the env") from error
     if not isinstance(answer, tuple) or len(answer) != count:
         raise Broken(f"{name} does not return {count} values", fix)
     return answer
@@ -190,6 +234,9 @@ def _judge_info(info: Any, walk: Walk) -> None:
     walk.info_keys |= {key for key in info if isinstance(key, str)}
     if any(not isinstance(key, str) for key in info):
         raise Broken(f"info has a key that is not a string (step {walk.steps})", "use strings as keys of info")
+    walk.last_info = info
+    if NEAR_KEY in info:
+        walk.near_info = info
 
 
 def check_walk(walk: Walk, time_limit: int | None) -> Iterator[Finding]:
@@ -206,6 +253,9 @@ def check_walk(walk: Walk, time_limit: int | None) -> Iterator[Finding]:
         if walk.unused_masks:
             more += f"; to use the {MASK_KEY}, set env_kwargs.action_masks=info"
         yield ok("info", f"keys: {one_line(', '.join(keys[:8]))}{more}")
+    if walk.misnamed_mask:
+        detail, _, fix = walk.misnamed_mask.partition("; ")
+        yield warn("masks", detail, fix)
 
 
 def _check_ends(walk: Walk, time_limit: int | None) -> Finding:
@@ -252,6 +302,31 @@ def check_seeds(
                 return warn("seed", f"reset(seed={SEED}) gives another observation the second time, so {lost}", fix)
             return warn("seed", f"the same seed and actions give another result at step {index}, so {lost}", fix)
     return ok("seed", f"the same seed gives the same {len(one) - 1} steps")
+
+
+def check_goals(env: Env, spaces: Spaces, patience: float = 10.0) -> Iterator[Finding]:
+    """For an env with goals: whether hindsight could recompute its rewards, checked as the first steps of a run do."""
+    space = spaces.observation_space
+    if not isinstance(space, gym.spaces.Dict) or not {ACHIEVED, DESIRED} <= set(space.spaces):
+        return
+    if spaces.images:
+        return  # hindsight is not for goals beside images, and nothing else needs compute_reward
+    fix = "only hindsight replay needs this: correct it, or leave algo_kwargs.hindsight at 0"
+    try:
+        columns = GoalColumns.of(spaces)
+        rules = GoalRules(env, columns)
+        record = _recorded(env, spaces, CHECKED_STEPS, patience)[1:]
+        seen = np.stack([step[0] for step in record])
+        achieved, desired = seen[:, columns.achieved], seen[:, columns.desired]
+        rules.check(achieved, desired)
+        rewards, terminated = np.array([step[1] for step in record]), np.array([step[2] for step in record])
+        rules.check_outcome(achieved, desired, rules.rewards(achieved, desired), rewards, terminated)
+    except BaseException as error:
+        raise_interrupts(error)
+        text = str(error).removesuffix(WITHOUT).rstrip(" ,") if isinstance(error, EnvError) else describe_error(error)
+        yield warn("goals", text, fix)
+        return
+    yield ok("goals", f"compute_reward agrees with {len(record)} steps, in a batch and alone")
 
 
 def _recorded(env: Env, spaces: Spaces, steps: int, patience: float) -> list[tuple[Any, ...]]:

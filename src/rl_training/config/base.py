@@ -191,6 +191,7 @@ class AlgorithmConfig(StrictModel):
     compilable: ClassVar[bool] = True  # `compile` can turn the gradient step into one function
     separate_critic: ClassVar[bool] = True  # the critic is a network of its own, with the settings `model.critic`
     pushes_gradients: ClassVar[bool] = False  # actors send gradients, one per update, instead of rollouts
+    refused: ClassVar[frozenset[str]] = frozenset()  # inherited settings that must keep their defaults
 
     gamma: float = Field(0.99, gt=0, le=1, description="Discount factor per environment step.")
     max_grad_norm: MaxGradNorm = None

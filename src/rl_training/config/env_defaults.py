@@ -1,8 +1,8 @@
 """Defaults by algorithm and kind of environment: what a run uses for settings that nobody gave, with `defaults: env`.
 
 `rl-training train ppo --env ID` and `PPO("ID")` use them. docs/configuration.md lists them, and
-docs/benchmarks/defaults.md measures them. The fields of the config classes keep their own defaults, so a preset, a YAML
-file and a stored run mean what they always meant.
+docs/benchmarks/defaults.md measures them. The fields of the config classes have their own defaults, so presets, YAML
+files and stored runs do not depend on these.
 """
 
 from __future__ import annotations

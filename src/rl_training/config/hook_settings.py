@@ -47,7 +47,13 @@ def checked_wrappers(value: Any) -> Any:
 
 
 def _checked_classes(value: Any, key: str, example: str) -> Any:
-    entries = [value] if isinstance(value, (str, Mapping)) else value
+    entries = [value] if isinstance(value, (str, Mapping, type)) else value
+    for entry in entries if isinstance(entries, (list, tuple)) else ():
+        if isinstance(entry, type):  # a run could not name it in its config.yaml
+            own_name = f"{entry.__module__}:{entry.__qualname__}"
+            in_module = _CLASS_NAME.fullmatch(own_name) is not None
+            write = f"write '{own_name}'" if in_module else "define it in a module, and write module:Class"
+            raise PydanticCustomError(f"{key}_name", f"takes the name of a class and not the class: {write}")
     if not isinstance(entries, (list, tuple)) or not all(isinstance(entry, (str, Mapping)) for entry in entries):
         return value
     for entry in entries:

@@ -228,7 +228,8 @@ def _owners(name: str, algo: Any) -> str | None:
     """A hint to the algorithms that have the setting; memory settings point to the recurrent algorithm."""
     if not isinstance(algo, str) or algo not in ALGORITHMS:
         return None
-    owners = [other for other in ALGORITHMS if name in get_config_class(other).model_fields]
+    configs = {other: get_config_class(other) for other in ALGORITHMS}
+    owners = [other for other, config in configs.items() if name in config.model_fields and name not in config.refused]
     has_memory = "memory_size" in get_config_class(algo).model_fields
     if not owners and not has_memory and any(word in name.lower() for word in MEMORY_WORDS):
         owners = ["recurrent_ppo"]

@@ -10,7 +10,9 @@ off     no masks; the key is removed from the observations
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
+from types import FunctionType, MethodType
 from typing import Any
 
 import gymnasium as gym
@@ -24,7 +26,9 @@ from rl_training.text import one_line
 
 MASK_OPTION = "action_masks"
 OBSERVATION_KEY = "observation"
+NEAR_KEY = "action_masks"  # what MASK_KEY is called by mistake; the method has this name
 SOURCES = ("auto", "info", "off")
+_HIDDEN = "rl_training/masks_hidden"  # in the metadata of an env, which vector envs pass on
 _CATEGORIES = (gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
 
 
@@ -64,13 +68,62 @@ def unused_masks(envs: VectorEnv[Any, Any, Any], infos: Mapping[str, Any]) -> st
             f"info[{MASK_KEY!r}]: the env says which actions are allowed, but the run does not use it; set "
             f"env_kwargs.{MASK_OPTION}=info to use it, or =off to hide this line"
         )
-    singles = getattr(envs.unwrapped, "envs", None) or [None]
-    if isinstance(singles[0], gym.Env) and not isinstance(singles[0], MaskRemoved) and callable(_method_of(singles[0])):
+    single = (getattr(envs.unwrapped, "envs", None) or [None])[0]
+    single = single if isinstance(single, gym.Env) else None
+    if single is not None and not isinstance(single, MaskRemoved) and callable(_method_of(single)):
         return (
             f"{MASK_OPTION}(): the envs say which actions are allowed, but the vector env that was passed does not "
             "show it; wrap each env in rl_training.envs.action_mask.ActionMaskFromMethod"
         )
+    if (envs.metadata or {}).get(_HIDDEN):
+        return None
+    rows = infos.get(NEAR_KEY)
+    # A vector env of the user's own may put anything there, such as an array without a dimension.
+    first = rows[0] if isinstance(rows, (np.ndarray, list, tuple)) and np.shape(rows)[:1] > (0,) else None
+    return _misnamed(envs.single_observation_space, envs.single_action_space, first, single)
+
+
+def misnamed_mask(env: gym.Env[Any, Any], info: Mapping[str, Any]) -> str | None:
+    """What to rename in an env without masks that has something like a mask; None if there is no such thing."""
+    if (env.metadata or {}).get(_HIDDEN):
+        return None
+    return _misnamed(env.observation_space, env.action_space, info.get(NEAR_KEY), env)
+
+
+def _misnamed(
+    observations: gym.Space[Any], actions: gym.Space[Any], in_info: Any, env: gym.Env[Any, Any] | None
+) -> str | None:
+    if not isinstance(actions, (gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
+        return None
+    hide = f"env_kwargs.{MASK_OPTION}=off hides this line"
+    like = "looks like an action mask, but it is not read as one"
+    size = mask_size(actions)
+    key = observations.spaces.get(NEAR_KEY) if isinstance(observations, gym.spaces.Dict) else None
+    if isinstance(key, (gym.spaces.Box, gym.spaces.MultiBinary)) and int(np.prod(key.shape)) == size:
+        return f"the key {NEAR_KEY!r} of the observation {like}; rename it to {MASK_KEY!r} ({hide})"
+    if in_info is not None and _fits(in_info, size):
+        setting = f"set env_kwargs.{MASK_OPTION}=info"
+        return f"info[{NEAR_KEY!r}] {like}; rename it to {MASK_KEY!r} and {setting} ({hide})"
+    if env is not None and _needs_nothing(_method_without_calls(env, MASK_KEY)):
+        return f"the method {MASK_KEY}() {like}; rename it to {NEAR_KEY}() ({hide})"
     return None
+
+
+def _fits(mask: Any, size: int) -> bool:
+    try:
+        flat_mask(mask, size)
+    except (EnvError, TypeError, ValueError):  # NumPy raises the last two for ragged lists and odd objects
+        return False
+    return True
+
+
+def _needs_nothing(method: Any) -> bool:
+    """Whether it can be called without arguments. Taxi's `action_mask(state)`, which its infos repeat, cannot."""
+    try:
+        inspect.signature(method).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def with_mask(observation: Any, mask: Any, space: gym.Space[Any]) -> Any:
@@ -139,6 +192,7 @@ class MaskRemoved(gym.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
+        self.metadata = {**(env.metadata or {}), _HIDDEN: True}
         self._from_observations = _has_key(env.observation_space)
         if self._from_observations:
             self.observation_space = gym.spaces.Dict(_without_key(env.observation_space))  # type: ignore[arg-type]
@@ -248,7 +302,21 @@ def _without_key(items: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _method_of(env: gym.Env[Any, Any]) -> Any:
-    return env.get_wrapper_attr("action_masks") if env.has_wrapper_attr("action_masks") else None
+    return _attribute_of(env, "action_masks")
+
+
+def _attribute_of(env: gym.Env[Any, Any], name: str) -> Any:
+    return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None
+
+
+def _method_without_calls(env: gym.Env[Any, Any], name: str) -> Any:
+    """A method of an env or of one of its wrappers. Nothing of the env runs for it, as a property would."""
+    while True:
+        if isinstance(method := inspect.getattr_static(env, name, None), FunctionType):
+            return method if name in vars(env) else MethodType(method, env)
+        if not isinstance(env, gym.Wrapper):
+            return None
+        env = env.env
 
 
 def _no_use(env: gym.Env[Any, Any]) -> str:

@@ -15,6 +15,18 @@ from rl_training.errors import EnvError, install_hint, raise_interrupts
 from rl_training.text import describe_error, one_line
 
 LONGEST_SHOWN_ID = 100
+# Packages whose envs have names that begin so, and that register them only when they are imported.
+PACKAGES_OF_ENVS = {
+    "Fetch": "gymnasium_robotics",
+    "Hand": "gymnasium_robotics",
+    "Adroit": "gymnasium_robotics",
+    "PointMaze": "gymnasium_robotics",
+    "AntMaze": "gymnasium_robotics",
+    "FrankaKitchen": "gymnasium_robotics",
+    "MiniGrid": "minigrid",
+    "BabyAI": "minigrid",
+    "highway": "highway_env",
+}
 MOST_SHOWN_IDS = 5
 
 
@@ -34,10 +46,10 @@ def find_spec(env_id: str) -> EnvSpec:
     nearest = _nearest(name, own or list(gym.registry.values()))
     if nearest is not None and nearest.rpartition("-v")[0] == name:
         return gym.registry[nearest]
-    raise EnvError(f"env {shown_id(env_id)} is not registered: {_hint(module, nearest, own)}")
+    raise EnvError(f"env {shown_id(env_id)} is not registered: {_hint(module, name, nearest, own)}")
 
 
-def _hint(module: str, nearest: str | None, own: list[EnvSpec]) -> str:
+def _hint(module: str, name: str, nearest: str | None, own: list[EnvSpec]) -> str:
     """What to write instead. An env of a module keeps its prefix: without it, the module would not be imported."""
     prefix = f"{module}:" if module else ""
     if nearest:
@@ -46,6 +58,9 @@ def _hint(module: str, nearest: str | None, own: list[EnvSpec]) -> str:
         return f"{shown_id(module)} registers {', '.join(shown_id(prefix + spec.id) for spec in own[:MOST_SHOWN_IDS])}"
     if module:
         return f"{shown_id(module)} does not register it; call gymnasium.register('NAME-v0', entry_point=...) there"
+    package = next((package for start, package in PACKAGES_OF_ENVS.items() if name.startswith(start)), None)
+    if package is not None:
+        return f"did you mean {shown_id(f'{package}:{name}')}?"
     return "use 'module:EnvId' for an env that your module registers"
 
 

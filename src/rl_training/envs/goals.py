@@ -21,7 +21,7 @@ from rl_training.text import describe_error
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 _SETTING = "algo_kwargs.hindsight"
-_WITHOUT = f"or set {_SETTING}=0"
+WITHOUT = f"or set {_SETTING}=0"
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,17 @@ class GoalColumns:
         space = spaces.observation_space
         if not isinstance(space, gym.spaces.Dict) or not {ACHIEVED, DESIRED} <= set(space.spaces):
             raise EnvError(
-                f"{_SETTING} needs a Dict observation with {ACHIEVED!r} and {DESIRED!r}: use a goal env, {_WITHOUT}"
+                f"{_SETTING} needs a Dict observation with {ACHIEVED!r} and {DESIRED!r}: use a goal env, {WITHOUT}"
             )
         if spaces.images:
             raise EnvError(
                 f"{_SETTING} cannot replace goals beside images: leave {spaces.images[0].name} out with "
-                f"env_kwargs.observation_keys, {_WITHOUT}"
+                f"env_kwargs.observation_keys, {WITHOUT}"
             )
         achieved, desired = space[ACHIEVED], space[DESIRED]
         plain = (gym.spaces.Box, gym.spaces.MultiBinary)
         if not (isinstance(achieved, plain) and isinstance(desired, plain)) or achieved.shape != desired.shape:
-            raise EnvError(f"{_SETTING} needs goals that are Boxes of one shape: correct the env, {_WITHOUT}")
+            raise EnvError(f"{_SETTING} needs goals that are Boxes of one shape: correct the env, {WITHOUT}")
         assert achieved.shape is not None
         return cls(spaces.columns_of(ACHIEVED), spaces.columns_of(DESIRED), achieved.shape)
 
@@ -62,7 +62,7 @@ class GoalRules:
         if self._reward is None:
             raise EnvError(
                 f"{_SETTING} needs compute_reward(achieved_goal, desired_goal, info), but "
-                f"{type(getattr(env, 'unwrapped', env)).__name__} has none: add it, {_WITHOUT}"
+                f"{type(getattr(env, 'unwrapped', env)).__name__} has none: add it, {WITHOUT}"
             )
         self._terminated = _method(env, "compute_terminated")
         self._by_rows = False
@@ -83,7 +83,7 @@ class GoalRules:
         if found.shape != (len(achieved),):
             raise EnvError(
                 f"compute_reward returned shape {found.shape} for {len(achieved)} goals: write it for batches "
-                f"(axis=-1), {_WITHOUT}"
+                f"(axis=-1), {WITHOUT}"
             )
         return found
 
@@ -112,11 +112,11 @@ class GoalRules:
         found = self.rewards(achieved, desired)
         if not np.array_equal(found, self.rewards(achieved, desired)):
             raise EnvError(
-                f"compute_reward is not pure: for the same goals it gives another reward, correct it {_WITHOUT}"
+                f"compute_reward is not pure: for the same goals it gives another reward, correct it {WITHOUT}"
             )
         alone = [self.rewards(achieved[i : i + 1], desired[i : i + 1])[0] for i in range(len(achieved))]
         if not np.allclose(found, alone, atol=1e-5):
-            raise EnvError(f"compute_reward gives other rewards in a batch than alone: correct it {_WITHOUT}")
+            raise EnvError(f"compute_reward gives other rewards in a batch than alone: correct it {WITHOUT}")
 
     def check_outcome(
         self, achieved: np.ndarray, desired: np.ndarray, found: np.ndarray, given: np.ndarray, terminated: np.ndarray
@@ -126,10 +126,10 @@ class GoalRules:
         if len(wrong):
             raise EnvError(
                 f"compute_reward says {found[wrong[0]]:g} where the env gave {given[wrong[0]]:g}: make the two agree "
-                f"(no wrapper may change rewards), {_WITHOUT}"
+                f"(no wrapper may change rewards), {WITHOUT}"
             )
         if self.ends_episodes and (self.terminated(achieved, desired) & ~terminated).any():
-            raise EnvError(f"compute_terminated ends an episode that the env continued: make the two agree, {_WITHOUT}")
+            raise EnvError(f"compute_terminated ends an episode that the env continued: make the two agree, {WITHOUT}")
 
     def _goals(self, encoded: np.ndarray) -> np.ndarray:
         return encoded.reshape(len(encoded), *self._shape)
@@ -145,7 +145,7 @@ def goal_rules(envs: VectorEnv[Any, Any, Any], columns: GoalColumns) -> GoalRule
     make: Callable[[], Any] | None = getattr(whole, "local_env", None)
     if make is None:
         raise EnvError(
-            f"{_SETTING} needs compute_reward, which {type(whole).__name__} does not show: add it there, {_WITHOUT}"
+            f"{_SETTING} needs compute_reward, which {type(whole).__name__} does not show: add it there, {WITHOUT}"
         )
     return GoalRules(make(), columns)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 class R2D2Config(LadderConfig, QLearningConfig):
     compilable: ClassVar[bool] = False
+    refused: ClassVar[frozenset[str]] = frozenset({"hindsight"})
 
     batch_size: int = Field(32, ge=1, description="Windows sampled from the replay buffer per gradient step.")
     n_step: NStep = 5

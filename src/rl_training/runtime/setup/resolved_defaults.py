@@ -31,7 +31,12 @@ def resolve_defaults(config: TrainConfig, env: EnvSource | None = None) -> Train
         return config
     source = config.env_id if env is None else env
     spaces = spaces_of(source, config)
-    defaults = env_defaults(config.algo, kind_of(spaces))
+    kind = kind_of(spaces)
+    defaults = env_defaults(config.algo, kind)
+    if spaces.images and kind.observations == "vector":  # images beside vectors need as much memory as images alone
+        of_images = env_defaults(config.algo, EnvKind("image", kind.actions)).get("algo_kwargs", {})
+        if "buffer_size" in of_images:
+            defaults["algo_kwargs"] = {**defaults.get("algo_kwargs", {}), "buffer_size": of_images["buffer_size"]}
     if len(spaces.observation_shape) == 3 and not isinstance(source, VectorEnv):
         atari = isinstance(source, str) and is_atari(find_spec(source))
         defaults["env_kwargs"] = image_options(spaces.observation_shape, config.env_kwargs, is_atari=atari)

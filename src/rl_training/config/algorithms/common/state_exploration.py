@@ -22,7 +22,7 @@ class StateNoiseConfig(StrictModel):
         False, description="Explore Box actions by noise that is a lasting function of the state (gSDE)."
     )
     noise_interval: PositiveInteger | None = Field(
-        None, description="Steps of an environment until its noise is drawn anew; null draws it once per episode."
+        8, description="Steps of an environment until its noise is drawn anew; null draws it once per episode."
     )
     noise_log_std: NoiseLogStd = 0.0
 
