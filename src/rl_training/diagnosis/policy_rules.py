@@ -11,7 +11,8 @@ TINY_KL = 1e-6
 LOW_ENTROPY = 0.15
 STEADY = 5  # lines that a median is taken of
 MOST_NOISE_EPISODES = 10  # fewer episodes per evaluation say little
-FALLEN_IN_A_ROW, FALLEN_AT_THE_END = 3, 2
+# Three is too few: a run of DQN on CartPole lost 64 % of its gain in three evaluations, and ended with the best score.
+FALLEN_IN_A_ROW, FALLEN_AT_THE_END = 4, 2
 CLEAR_GAIN = 3.0  # standard deviations between episodes
 
 
@@ -79,7 +80,7 @@ def entropy_gone(stream: StreamSummary, config: TrainConfig) -> Finding | None:
 
 
 def fell_from_peak(stream: StreamSummary, config: TrainConfig) -> Finding | None:
-    """Evaluations lost more than half of what was gained: three in a row, or the last two of the run."""
+    """Evaluations lost more than half of what was gained: four in a row, or the last two of the run."""
     evaluations = stream.evaluations
     at_the_end = stream.env_steps >= 0.99 * config.total_timesteps
     needed = FALLEN_AT_THE_END if at_the_end else FALLEN_IN_A_ROW
