@@ -132,12 +132,12 @@ bench-puffer: setup ## build PufferLib for the speed benchmark in a separate env
 	$(BIN)/python benchmarks/puffer_setup.py
 
 # On top of .venv, so that PyTorch is not installed twice. CleanRL itself is a checkout: CLEANRL=/path/to/it, or .cleanrl.
-bench-cleanrl: setup ## what CleanRL's programs need for `rl-training zoo clock`, in a separate environment
+bench-cleanrl: setup ## what CleanRL's programs need for `rl-training zoo clock` and `make bench`, in a separate environment
 	@test -x .venv-cleanrl/bin/python || $(BIN)/python -m venv .venv-cleanrl
 	@$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
 		> "$$(.venv-cleanrl/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/below.pth"
 	.venv-cleanrl/bin/python -m pip install --disable-pip-version-check --quiet \
-		"gymnasium==0.29.1" "numpy<2" tyro
+		"gymnasium==0.29.1" "numpy<2" tyro "envpool==0.8.4" "gym==0.23.1"
 
 bench: bench-setup ## compare speed with the peers; run nothing else on the machine
 	$(BIN)/python benchmarks/speed.py

@@ -209,6 +209,9 @@ def draw(by_envs: Sequence[Size], by_width: Sequence[Size], by_rows: Sequence[Re
         for axes in panels:
             axes.set_xscale("log")
             axes.set_yscale("log")
+            for axis in (axes.xaxis, axes.yaxis):
+                axis.set_major_formatter(lambda value, _: f"{value / 1e6:g}M" if value >= 1e6 else f"{value:,.6g}")
+                axis.set_minor_formatter(lambda value, _: "")
             axes.legend()
         for axes in panels[2:]:
             axes.set_xlabel("rows in the replay buffer")

@@ -15,14 +15,14 @@ from rl_training.config.loading import load_config
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.runtime.auto_settings import limited_threads, resolve_auto
+from rl_training.runtime.collection.collector import Collector
 from rl_training.runtime.loops import Loop, Progress, ReplayLoop
 from rl_training.runtime.output.metric_window import MetricWindow
 from rl_training.runtime.setup.loop_setup import build_loop
 from rl_training.runtime.setup.run_envs import training_envs
 from rl_training.telemetry.recorder import Recorder
 
-PARTS = ("env", "acting", "storing", "sampling", "learning", "logging", "rest")
-OF_REPLAY = ("storing", "sampling")
+PARTS = ("env", "acting", "rollouts", "storing", "sampling", "learning", "logging", "rest")
 
 
 class Clock:
@@ -77,9 +77,11 @@ def breakdown(names: list[str], seconds: float) -> list[str]:
     lines = [
         "## Time per part of our loop",
         "",
-        "Percentage of the wall-clock time of the loop. In an on-policy loop, writing rollouts counts as rest and",
+        "Percentage of the wall-clock time of the loop. A rollout that is one compiled function contains environment",
+        "and acting. In other on-policy loops, writing rollouts counts as rest. Drawing minibatches is part of",
+        "learning.",
+        "",
     ]
-    lines += ["drawing minibatches as learning.", ""]
     lines += [f"| workload | steps/s | {' | '.join(PARTS)} |", "| --- |" + " --- |" * (len(PARTS) + 1)]
     for name in own_works(names):
         config = load_config(WORKS[name].ours)
@@ -90,15 +92,15 @@ def breakdown(names: list[str], seconds: float) -> list[str]:
             clock.watch(loop.learner, "act", "acting")
             clock.watch(loop.learner, "update", "learning")
             clock.watch(log, "after", "logging")
-            if replays := isinstance(loop, ReplayLoop):
+            if isinstance(loop.collector, Collector) and loop.collector._compiled is not None:
+                clock.watch(loop.collector._compiled, "collect", "rollouts")
+            if isinstance(loop, ReplayLoop):
                 clock.watch(loop.buffer, "add", "storing")
                 clock.watch(loop.buffer, "sample", "sampling")
             steps, elapsed = run_for(loop, seconds, lambda progress, log=log: log.after(progress), clock)
             log.recorder.close()
         clock.seconds["rest"] = elapsed - sum(clock.seconds.values())
-        shares = " | ".join(
-            f"{100 * clock.seconds[part] / elapsed:.0f}" if replays or part not in OF_REPLAY else "-" for part in PARTS
-        )
+        shares = " | ".join(f"{100 * spent / elapsed:.0f}" if spent else "-" for spent in clock.seconds.values())
         lines.append(f"| {WORKS[name].title} | {steps / elapsed:,.0f} | {shares} |")
     return lines
 

@@ -29,12 +29,23 @@ from pathlib import Path
 
 from bfloat16 import bfloat16
 from checkpoint_cost import saving
+from clock_cleanrl import checkout, commit
 from growth import growth
 from kernels import kernels
 from parts import breakdown
 from puffer_setup import VERSION as PUFFER_VERSION
 from startup import cold_start, short_runs, warm_up
-from workers import PEER_PYTHON, PUFFER_PYTHON, Worker, cores, peer_is_here, start_ours, start_peer
+from workers import (
+    CLEANRL_PYTHON,
+    PEER_PYTHON,
+    PUFFER_PYTHON,
+    Worker,
+    cleanrl_is_here,
+    cores,
+    peer_is_here,
+    start_ours,
+    start_peer,
+)
 from works import WORKS, Work
 
 from rl_training.zoo.clock.foreign_load import MOST_LOAD, busy_seconds, family_seconds
@@ -127,9 +138,11 @@ def foreign_seconds() -> float | None:
 
 def peer_versions() -> str:
     versions = _versions(PEER_PYTHON, ["stable_baselines3", "sb3_contrib", "sbx_rl", "jax", "torch"])
-    if not PUFFER_PYTHON.exists():
-        return versions
-    return f"{versions}; pufferlib {PUFFER_VERSION}, {_versions(PUFFER_PYTHON, ['torch'])}"
+    if PUFFER_PYTHON.exists():
+        versions += f"; pufferlib {PUFFER_VERSION}, {_versions(PUFFER_PYTHON, ['torch'])}"
+    if cleanrl_is_here():
+        versions += f"; CleanRL {commit(checkout())}, {_versions(CLEANRL_PYTHON, ['envpool', 'torch'])}"
+    return versions
 
 
 def _versions(python: Path, names: list[str]) -> str:
@@ -161,7 +174,7 @@ def machine() -> str:
 def against_peers(only: list[str], pairs: int, window: float) -> None:
     if not PEER_PYTHON.exists():
         raise SystemExit("the peers are not installed; run `make bench-setup` first")
-    rows, load = [], os.getloadavg()[0]
+    rows, load, versions = [], os.getloadavg()[0], peer_versions()
     for name in only or WORKS:
         rows.append(compare(WORKS[name], pairs, window).row())
         print(rows[-1], flush=True)
@@ -173,7 +186,7 @@ def against_peers(only: list[str], pairs: int, window: float) -> None:
         "pairs. Each peer uses its faster thread setting, measured before. DQN explores with 0.05 on both sides.",
         "A pair during which other programs took more than a tenth of a core is measured again, up to twice, and the",
         "calmest counts; a † says how many pairs of a row were not calm either.",
-        f"Ours: {machine()}. Peer: {peer_versions()}. Load average before the start: {load:.1f}.",
+        f"Ours: {machine()}. Peer: {versions}. Load average before the start: {load:.1f}.",
         "",
         "| workload | ours | peer | ratio | bar | |",
         "| --- | --- | --- | --- | --- | --- |",

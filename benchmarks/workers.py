@@ -16,6 +16,10 @@ from works import Work
 HERE = Path(__file__).resolve().parent
 PEER_PYTHON = HERE.parent / ".venv-bench" / "bin" / "python"
 PUFFER_PYTHON = HERE.parent / ".venv-puffer" / "bin" / "python"  # it needs an older NumPy and Gymnasium
+CLEANRL_PYTHON = HERE.parent / ".venv-cleanrl" / "bin" / "python"  # and so does CleanRL
+# Of peers that are not classes of Stable-Baselines3, sb3-contrib or SBX.
+PYTHONS = {"pufferlib": PUFFER_PYTHON, "cleanrl": CLEANRL_PYTHON}
+SCRIPTS = {"pufferlib": "puffer.py", "jax": "jax_peer.py", "cleanrl": "cleanrl_peer.py"}
 WARM_UP = 3.0
 
 
@@ -71,10 +75,19 @@ def start_config(
 
 
 def start_peer(work: Work, threads: int, warm_up: float = WARM_UP) -> Worker:
-    script = {"pufferlib": "puffer.py", "jax": "jax_peer.py"}.get(work.peer.get("package", ""), "peer.py")
-    python = PUFFER_PYTHON if work.of_puffer else PEER_PYTHON
-    return Worker([str(python), str(HERE / script), json.dumps(work.peer), str(warm_up), str(threads)], threads)
+    script = HERE / SCRIPTS.get(work.package, "peer.py")
+    return Worker([str(peer_python(work)), str(script), json.dumps(work.peer), str(warm_up), str(threads)], threads)
+
+
+def peer_python(work: Work) -> Path:
+    return PYTHONS.get(work.package, PEER_PYTHON)
 
 
 def peer_is_here(work: Work) -> bool:
-    return (PUFFER_PYTHON if work.of_puffer else PEER_PYTHON).exists()
+    return cleanrl_is_here() if work.package == "cleanrl" else peer_python(work).exists()
+
+
+def cleanrl_is_here() -> bool:
+    """Its environment and a checkout of it (see clock_cleanrl.py)."""
+    place = Path(os.environ.get("CLEANRL", HERE.parent / ".cleanrl"))
+    return CLEANRL_PYTHON.exists() and (place / "cleanrl" / "ppo_atari_envpool.py").is_file()

@@ -10,8 +10,9 @@ ENDLESS = 1_000_000_000  # env steps; runs are measured in time windows and then
 
 @dataclass(frozen=True)
 class Work:
-    """`ours` is a training config. `peer` names a class of Stable-Baselines3, sb3-contrib or SBX with its arguments, or
-    the arguments of PufferLib's single class or of the loop in `jax_peer.py`."""
+    """`ours` is a training config. `peer` names a class of Stable-Baselines3, sb3-contrib or SBX with its arguments, a
+    program of CleanRL with its command line, or has the arguments of PufferLib's single class or of the loop in
+    `jax_peer.py`."""
 
     title: str
     ours: dict[str, Any]
@@ -20,12 +21,13 @@ class Work:
     threads: tuple[int, ...] = (1, 2)  # settings of which the peer uses the faster
 
     @property
-    def of_puffer(self) -> bool:
-        return self.peer.get("package") == "pufferlib"
+    def package(self) -> str:
+        """The peer's, if it is not Stable-Baselines3 or sb3-contrib."""
+        return str(self.peer.get("package", ""))
 
     @property
     def takes_its_own_threads(self) -> bool:
-        return self.peer.get("package") in ("sbx", "jax")  # JAX ignores the setting
+        return self.package in ("sbx", "jax")  # JAX ignores the setting
 
 
 def _peer(name: str, env: str, envs: int, net: list[int], activation: str = "Tanh", **kwargs: Any) -> dict[str, Any]:
@@ -115,6 +117,15 @@ DQN_ATARI = _atari(
     | PEER_EXPLORING,
 )
 
+# Its settings are those of the row. EnvPool steps its games in threads.
+CLEANRL_ATARI = {
+    "package": "cleanrl",
+    "file": "ppo_atari_envpool.py",
+    "arguments": ["--env-id", "Breakout-v5", "--total-timesteps", str(ENDLESS), "--no-cuda"],
+    "envs": 8,
+    "kwargs": {"num_steps": 128, "num_minibatches": 4, "update_epochs": 4},
+}
+
 WORKS: dict[str, Work] = {
     "ppo": Work(
         "PPO CartPole, 8 envs x 128, 4 epochs x 4 minibatches, 2x64",
@@ -175,6 +186,9 @@ WORKS: dict[str, Work] = {
     ),
     "ppo-atari": PPO_ATARI,
     "dqn-atari": DQN_ATARI,
+    "ppo-atari-cleanrl": replace(
+        PPO_ATARI, title=f"{PPO_ATARI.title}; peer CleanRL with EnvPool", peer=CLEANRL_ATARI, bar=1.4
+    ),
     "ppo-atari-bfloat16": _in_bfloat16(PPO_ATARI, 2.5),
     "dqn-atari-bfloat16": _in_bfloat16(DQN_ATARI, 2.2),
 }

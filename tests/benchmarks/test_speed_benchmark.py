@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -43,16 +44,20 @@ THEIR_NAMES = {
     "learning_starts": "learning_starts",
     "buffer_size": "buffer_size",
 }
-PUFFER_NAMES = {"num_steps": "bptt_horizon", "minibatch_size": "minibatch_size", "update_epochs": "update_epochs"}
+EPOCHS = {"update_epochs": "update_epochs"}
+OTHER_NAMES = {
+    "pufferlib": EPOCHS | {"num_steps": "bptt_horizon", "minibatch_size": "minibatch_size"},
+    "cleanrl": EPOCHS | {"num_steps": "num_steps"},
+}
 
 
 def test_both_sides_of_a_workload_have_the_same_settings(parts: ModuleType) -> None:
     for name, work in parts.WORKS.items():
         config, peer = load_config(work.ours), work.peer
         assert config.num_envs == peer["envs"], name
-        names = PUFFER_NAMES if work.of_puffer else THEIR_NAMES
+        names = OTHER_NAMES.get(work.package, THEIR_NAMES)
         compared = [key for key in names if hasattr(config.algo_kwargs, key) and names[key] in peer["kwargs"]]
-        assert len(compared) >= (1 if name == "a2c" else 3), name
+        assert len(compared) >= {"a2c": 1, "ppo-atari-cleanrl": 2}.get(name, 3), name
         for key in compared:
             assert getattr(config.algo_kwargs, key) == peer["kwargs"][names[key]], f"{name}: {key}"
         if name != "recurrent-ppo" and "atari" not in name:
@@ -69,7 +74,7 @@ def test_the_parts_of_a_step_add_up(name: str, parts: ModuleType, monkeypatch: p
     assert float(steps) > 0
     assert len(cells) == len(parts.PARTS)
     unknown = [part for part, cell in zip(parts.PARTS, cells, strict=True) if cell == "-"]
-    assert unknown == ([] if name == "dqn" else ["storing", "sampling"])
+    assert unknown == (["rollouts"] if name == "dqn" else ["rollouts", "storing", "sampling"])
     shares = [float(cell) for cell in cells if cell != "-"]
     assert all(share >= -1 for share in shares)
     assert sum(shares) == pytest.approx(100, abs=4)
@@ -123,7 +128,7 @@ def commits(parts: ModuleType) -> ModuleType:
 
 
 def test_two_commits_are_measured_once_for_each_work_of_ours(parts: ModuleType, commits: ModuleType) -> None:
-    assert commits.chosen_works("") == [name for name in parts.WORKS if not name.endswith(("-sbx", "-jax"))]
+    assert commits.chosen_works("") == [name for name in parts.WORKS if not name.endswith(("-sbx", "-jax", "-cleanrl"))]
     atari = ["ppo-atari", "dqn-atari", "ppo-atari-bfloat16", "dqn-atari-bfloat16"]
     assert commits.chosen_works("breakout") == atari
     assert commits.chosen_works("no such row") == []
@@ -207,3 +212,11 @@ def test_without_the_peers_the_error_says_how_to_install_them(tmp_path: Path) ->
     found = subprocess.run([sys.executable, folder / "speed.py"], capture_output=True, text=True, check=False)
     assert found.returncode != 0
     assert "run `make bench-setup` first" in found.stderr
+
+
+def test_the_page_shows_what_bfloat16_costs_in_learning(parts: ModuleType) -> None:
+    learning = importlib.import_module("bfloat16_learning")
+    assert learning.area([[0, 1.0], [1, 3.0], [3, 3.0]]) == pytest.approx(8 / 3)
+    rows = learning.table(json.loads(learning.KEPT.read_text()))[2:]
+    page = (learning.RESULTS.parent / "speed.md").read_text()
+    assert len(rows) == 4 and all(row.replace("|  |", "| |") in page for row in rows)
