@@ -28,6 +28,7 @@ SHORT = {**ROLLOUT, "num_steps": 8, "optimizer": "adam", "learning_rate": 5e-3}
 EXPLORATION = {"start": 1.0, "end": 0.5}
 REPLAY = {"gamma": 0.01, "num_envs": 4, "learning_starts": 200, "batch_size": 128, "train_frequency": 4}
 REPLAY |= {"gradient_steps": 8, "exploration": EXPLORATION, "tau": 0.05, "learning_rate": 5e-3, "prioritized": True}
+WINDOWS = {"n_step": 1, "sequence_length": 4, "burn_in": 0, "rescaling": None, "learning_rate": 1e-3}
 SUPPORT = {"support_low": 0.0, "support_high": 1.0, "num_atoms": 5}
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "ppo": ("PPO", EPOCHS),
@@ -42,7 +43,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "iqn": ("IQN", {**REPLAY, "num_taus": 8, "num_target_taus": 8, "num_acting_taus": 8, "num_cosines": 8}),
     "rainbow": ("Rainbow", {**REPLAY, **SUPPORT, "n_step": 1, "exploration": 0.0}),
     "apex_dqn": ("ApexDQN", {**REPLAY, "n_step": 1, "runtime": {"actors": 2, "backend": "inline"}}),
-    "r2d2": ("R2D2", {**REPLAY, "n_step": 1, "sequence_length": 4, "burn_in": 0, "rescaling": None}),
+    "r2d2": ("R2D2", {**REPLAY, **WINDOWS}),
     "pqn": ("PQN", {**EPOCHS, "exploration": EXPLORATION, "q_lambda": 0.0}),
     "acer": ("ACER", {**ROLLOUT, "num_steps": 4, "optimizer": "adam", "learning_rate": 2e-3, "entropy_coef": 0.0}),
     "acktr": ("ACKTR", {**ROLLOUT, "num_steps": 64, "max_kl": 0.03}),
@@ -95,7 +96,7 @@ def main() -> None:
     for name in arguments.rows:
         started = time.process_time()
         if arguments.count:
-            many = MANY_STEPS if "exploration" in ROWS[name][1] else MANY_ROLLOUTS
+            many = MANY_STEPS if "train_frequency" in ROWS[name][1] else MANY_ROLLOUTS
             _, forbidden = run(name, 0, arguments.count, 1, many)
             print(f"{name}: {forbidden} forbidden actions in {arguments.count:,} steps", flush=True)
             continue

@@ -5,7 +5,7 @@
 
 Actor and critics share one convolutional encoder, which the critics train; the images of each batch are moved at random
 (DrQ, arXiv:2004.13649). The floor is -250 and the bar -200; with the state instead of pixels, SAC has about -140. The
-curve is in docs/images-and-atari.md.
+curves are in docs/images-and-atari.md.
 """
 
 from __future__ import annotations
