@@ -33,6 +33,7 @@ PAGE = ROOT / "docs" / "benchmarks" / "defaults.md"
 SEEDS = (0, 1, 2)
 WORKERS = {"peer": "default_peer.py", "ours": "default_ours.py"}
 SIDES = tuple(WORKERS)
+WORDS = ("ahead", "higher", "equal", "lower", "behind", "not finished")  # the last words of the verdicts
 
 
 @dataclass(frozen=True)
@@ -162,12 +163,12 @@ def page() -> str:
             lines.append(
                 f"| {row.shown_env} | {row.algo} | {budget:,} | {cell(ours)} | {cell(peer)} | {verdicts[-1]} |"
             )
-    counts = {word: sum(each.startswith(word) for each in verdicts) for word in ("ahead", "behind", "not finished")}
-    even = len(verdicts) - sum(counts.values())
+    counts = {word: sum(each.endswith(word) for each in verdicts) for word in WORDS}
     table = "\n".join(lines)
     return HEAD + (
-        f"Of {len(verdicts)} comparisons, {counts['ahead']} are ahead, {even} are within the spread or equal, "
-        f"{counts['behind']} are behind, and {counts['not finished']} are not finished.\n\n"
+        f"Of {len(verdicts)} comparisons, rl_training has the higher mean in {counts['ahead'] + counts['higher']}, in "
+        f"{counts['ahead']} of them by more\nthan the spread, and the lower mean in {counts['behind'] + counts['lower']}, "
+        f"in {counts['behind']} of them by more than the spread. {counts['equal']} are equal,\nand {counts['not finished']} are not finished.\n\n"
         "| environment | algorithm | steps | rl_training | Stable-Baselines3 | verdict |\n"
         f"| --- | --- | --- | --- | --- | --- |\n{table}\n"
     )
