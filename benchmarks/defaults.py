@@ -167,8 +167,9 @@ def page() -> str:
     table = "\n".join(lines)
     return HEAD + (
         f"Of {len(verdicts)} comparisons, rl_training has the higher mean in {counts['ahead'] + counts['higher']}, in "
-        f"{counts['ahead']} of them by more\nthan the spread, and the lower mean in {counts['behind'] + counts['lower']}, "
-        f"in {counts['behind']} of them by more than the spread. {counts['equal']} are equal,\nand {counts['not finished']} are not finished.\n\n"
+        f"{counts['ahead']} of them by more than the spread,\nand the lower mean in "
+        f"{counts['behind'] + counts['lower']}, in {counts['behind']} of them by more than the spread. "
+        f"{counts['equal']} are equal, and {counts['not finished']} are not finished.\n\n"
         "| environment | algorithm | steps | rl_training | Stable-Baselines3 | verdict |\n"
         f"| --- | --- | --- | --- | --- | --- |\n{table}\n"
     )
