@@ -93,9 +93,15 @@ def test_the_line_is_the_median_and_the_band_the_middle_half(runs: Path, tmp_pat
 def test_runs_with_one_evaluation_are_dots(tmp_path: Path, drawn: list[Any]) -> None:
     for seed, score in enumerate([1.0, 2.0, 6.0]):
         store(tmp_path / "runs", {100: score}, seed=seed)
-    plot_runs([tmp_path / "runs"], tmp_path / "x.png")
+    plot = plot_runs([tmp_path / "runs"], tmp_path / "x.png")
     (line,) = drawn[0].axes[0].get_lines()
     assert line.get_marker() == "o" and line.get_xydata().tolist() == [[100.0, 2.0]]
+    assert plot.notes == (
+        "CartPole-v1: eval_mean_return was logged once in each run, so there are dots and no lines; runs with "
+        "eval_every have more, and so has --metric mean_return",
+    )
+    store(tmp_path / "runs", {100: 1.0, 200: 2.0}, seed=3)
+    assert not any("dots" in note for note in plot_runs([tmp_path / "runs"], tmp_path / "x.png").notes)
 
 
 def test_every_metric_and_every_env_has_a_panel(runs: Path, tmp_path: Path, drawn: list[Any]) -> None:

@@ -4,6 +4,7 @@ import csv
 import errno
 import json
 import math
+import re
 import sys
 import types
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.telemetry import recorder as recorder_module
 from rl_training.telemetry.recorder import WALL_CLOCK_FIELDS, Recorder, read_metrics, without_wall_clock
-from rl_training.telemetry.sinks import SinkRun
+from rl_training.telemetry.sinks import Sink, SinkRun
 from rl_training.telemetry.tensorboard_sink import TensorBoardSink
 from rl_training.telemetry.wandb_sink import WandbSink
 
@@ -314,7 +315,29 @@ def test_a_failing_sink_is_turned_off_with_one_line_and_the_others_continue(tmp_
     assert len(healthy.lines) == 3 and healthy.closed == 1
     assert len(read_metrics(tmp_path)) == 3
     message = capsys.readouterr().err
-    assert message == "warning: failing logging is off from now on: [Errno 28] No space left on device\n"
+    assert re.fullmatch(
+        r"warning: failing logging is off from now on \(test_recorder\.py, line \d+\): "
+        r"OSError: \[Errno 28\] No space left on device\n",
+        message,
+    )
+
+
+def test_a_sink_of_the_user_that_fails_is_named_with_its_place_and_the_error(tmp_path, capsys):
+    class Plain(Sink):
+        def open(self, run):
+            run.config["no_such_setting"]
+
+    class Hasty(Sink):
+        def write(self, line):
+            line["eval_mean_return"]
+
+    with Recorder(tmp_path) as recorder:
+        recorder.open_sinks([Plain(), Hasty()], SinkRun(tmp_path))
+        recorder.record(train_line(100))
+    place = r"\(test_recorder\.py, line \d+\)"
+    first, second = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(rf"warning: Plain logging is off {place}: KeyError: 'no_such_setting'", first)
+    assert re.fullmatch(rf"warning: Hasty logging is off from now on {place}: KeyError: 'eval_mean_return'", second)
 
 
 class NearlyFullDisk:

@@ -126,6 +126,11 @@ def _panels(groups: Sequence[RunGroup], metrics: Sequence[str]) -> tuple[list[_P
             raise unknown_metric(metric, list(known), sum(len(group.runs) for group in groups))
     ordered = sorted(panels.values(), key=lambda panel: metrics.index(panel.metric))
     for panel in ordered:
+        if all(curve.steps.size == 1 for curves in panel.curves.values() for curve in curves):
+            more = "; runs with eval_every have more, and so has --metric mean_return"
+            hint = more if panel.metric == DEFAULT_METRIC else ""
+            once = f"{panel.metric} was logged once in each run, so there are dots and no lines"
+            notes.append(f"{panel.env}: {once}{hint}")
         for number, curves_of_group in panel.curves.items():
             ends = [curve.steps[-1] for curve in curves_of_group]
             if min(ends) < SHORT * max(ends):

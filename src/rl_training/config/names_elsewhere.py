@@ -141,9 +141,9 @@ COUNTERPARTS: dict[str, tuple[str, ...]] = {
 # By their name or ours: added to the suggestion where the name alone does not say how to write the value.
 HOW_TO_WRITE = {
     "minibatch_size": "the number of steps in one minibatch",
-    "exploration_fraction": "{start: 1.0, end: 0.05, over: STEPS}",
-    "exploration_initial_eps": "{start: 1.0, end: 0.05, over: STEPS}",
-    "exploration_final_eps": "{start: 1.0, end: 0.05, over: STEPS}",
+    "exploration_fraction": "{start: 1.0, end: 0.05, over: 0.1}",
+    "exploration_initial_eps": "{start: 1.0, end: 0.05, over: 0.1}",
+    "exploration_final_eps": "{start: 1.0, end: 0.05, over: 0.1}",
     "anneal_lr": "{start: 3e-4, end: 0}",
     "lr_schedule": "{start: 3e-4, end: 0}",
     "policy_kwargs": "model.hidden_sizes: [64, 64], model.activation: relu",

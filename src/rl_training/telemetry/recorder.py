@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from io import FileIO
@@ -31,7 +32,7 @@ from rl_training.telemetry.metric_lines import (
     without_wall_clock,
 )
 from rl_training.telemetry.sinks import ConsoleSink, CsvSink, Display, Sink, SinkRun
-from rl_training.text import clean_text, reason, text_of
+from rl_training.text import clean_text, describe_error, reason, text_of
 
 __all__ = ["WALL_CLOCK_FIELDS", "Recorder", "read_metrics", "without_wall_clock"]
 
@@ -99,7 +100,7 @@ class Recorder:
                 _call(sink, "open", run)
             except BaseException as error:
                 raise_interrupts(error)
-                warn(f"{_name(sink)} logging is off: {reason(error)}")
+                warn(f"{_name(sink)} logging is off{_problem(sink, error)}")
                 _close_sink(sink, quiet=True)
             else:
                 # At the front, because sinks close in reverse order and the display must close before these.
@@ -203,7 +204,7 @@ class Recorder:
             except BaseException as error:
                 raise_interrupts(error)
                 self._sinks = [other for other in self._sinks if other is not sink]
-                warn(f"{_name(sink)} logging is off from now on: {reason(error)}")
+                warn(f"{_name(sink)} logging is off from now on{_problem(sink, error)}")
                 _close_sink(sink, quiet=True)
 
     def _failure(self, error: OSError) -> CheckpointError:
@@ -254,6 +255,16 @@ def _name(sink: Sink) -> str:
     return clean_text(text_of(getattr(sink, "name", "") or type(sink).__name__), 60)
 
 
+def _problem(sink: Sink, error: BaseException) -> str:
+    """What went wrong, as the end of a message. A sink of the user also gets the type of the error, and its place."""
+    if type(sink).__module__.startswith("rl_training."):
+        return f": {reason(error)}"
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if Path(frame.filename).resolve() != Path(__file__).resolve()]
+    place = f" ({clean_text(Path(theirs[0].filename).name, 60)}, line {theirs[0].lineno})" if theirs else ""
+    return f"{place}: {describe_error(error)}"
+
+
 def _call(sink: Sink, method: str, *arguments: Any) -> None:
     """Call a method that a sink which is no subclass of `Sink` may lack."""
     found = getattr(sink, method, None)
@@ -267,4 +278,4 @@ def _close_sink(sink: Sink, quiet: bool = False) -> None:
     except BaseException as error:
         raise_interrupts(error)
         if not quiet:
-            warn(f"{_name(sink)} logging did not close cleanly: {reason(error)}")
+            warn(f"{_name(sink)} logging did not close cleanly{_problem(sink, error)}")

@@ -51,7 +51,7 @@ class Sink:
     off with one line on stderr, and training continues.
     """
 
-    name = "sink"
+    name = ""  # in messages; without one, they use the name of the class
 
     def open(self, run: SinkRun) -> None:
         """Called before the first line; also when the run is resumed."""
