@@ -15,11 +15,28 @@ from typing import Any
 from workers import Worker, peer_is_here, start_ours, start_peer
 from works import WORKS, own_works
 
-from rl_training.runtime.auto_settings import PAYS_FROM_STEPS
+from rl_training.config.loading import load_config
+from rl_training.envs.factory import backend_of
+from rl_training.runtime.auto_settings import explain_auto
+from rl_training.runtime.setup.resolved_defaults import resolve_defaults
+from rl_training.runtime.setup.run_envs import spaces_of, training_envs
 
 TRAIN = [sys.executable, "-m", "rl_training", "train"]
-SHORT_RUN, SHORT_PAIRS = 100_000, 5  # env steps; runs of each kind
-SHORT_PRESETS = ("ppo/cartpole", "a2c/cartpole", "dqn/cartpole")
+SHORT_PAIRS = 3  # runs of each kind
+# Words of the command `train`, and env steps. The last ones are hardly longer than `auto` asks for.
+SHORT_RUNS: tuple[tuple[str, int], ...] = (
+    ("ppo/cartpole", 100_000),
+    ("ppo/pendulum", 100_000),
+    ("a2c/cartpole", 100_000),
+    ("pqn/cartpole", 50_000),
+    ("trpo/cartpole", 20_000),
+    ("td3/pendulum", 5_000),
+    ("dqn/cartpole", 60_000),
+    ("c51/cartpole", 100_000),
+    ("qr_dqn/cartpole", 50_000),
+    ("naf/pendulum", 40_000),
+    ("ppo --env HalfCheetah-v5", 200_000),
+)
 
 
 def cold_start(names: list[str], seconds: float) -> list[str]:
@@ -97,44 +114,57 @@ def _compiling_into(folder: str) -> dict[str, str]:
 def short_runs(
     names: list[str],
     seconds: float,
-    steps: int = SHORT_RUN,
     pairs: int = SHORT_PAIRS,
-    presets: tuple[str, ...] = SHORT_PRESETS,
+    runs: tuple[tuple[str, int], ...] = SHORT_RUNS,
 ) -> list[str]:
     """Compare `compile: auto` with `off`, from the start of the process to its end, with an empty compilation cache."""
     lines = ["## Compilation in short runs", ""]
-    lines += [
-        f"Seconds of a full run of {steps:,} env steps on CartPole, with one evaluation: median (worst .. best) of"
-    ]
-    lines += [f"{pairs} alternating runs, with an empty compilation cache. `auto` compiles if a run has"]
-    lines += [f"{PAYS_FROM_STEPS:,} gradient steps or more; otherwise both columns measure the same work.", ""]
-    lines += ["| preset | auto is | auto | off | auto/off |", "| --- | --- | --- | --- | --- |"]
-    for preset in presets:
-        seconds_by: dict[str, list[float]] = {"auto": [], "off": []}
-        for pair in range(pairs):
-            for setting in ("auto", "off") if pair % 2 == 0 else ("off", "auto"):
-                resolved, elapsed = _whole_run(preset, setting, steps)
-                seconds_by[setting].append(elapsed)
-                if setting == "auto":
-                    chosen = resolved
-        ratio = statistics.median(seconds_by["auto"]) / statistics.median(seconds_by["off"])
-        spreads = f"{_spread(seconds_by['auto'])} | {_spread(seconds_by['off'])}"
-        lines.append(f"| {preset} | {chosen} | {spreads} | {ratio:.2f} |")
+    lines += ["Processor seconds of a full run with one thread, the compiler's included, with one evaluation: median"]
+    lines += [f"(worst .. best) of {pairs} pairs of runs, with an empty compilation cache. Where `auto` is off, it is"]
+    lines += ["the same run, and is not measured. The forecast is `compile_choice` in run.json.", ""]
+    lines += ["| run | env steps | auto is | forecast | auto | off | auto/off |"]
+    lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
+    for words, steps in runs:
+        lines.append(_short_run_row(words, steps, pairs))
+        print(lines[-1], flush=True)
     return lines
 
 
-def _whole_run(preset: str, setting: str, steps: int) -> tuple[str, float]:
-    """The resolved value of `compile`, and the seconds of the command."""
+def _short_run_row(words: str, steps: int, pairs: int) -> str:
+    resolved, _, why = _choice(words, steps).partition(": ")
+    if resolved == "off":
+        return f"| {words} | {steps:,} | off | {why} | | | 1 |"
+    seconds_by: dict[str, list[float]] = {"auto": [], "off": []}
+    for pair in range(pairs):
+        for setting in ("auto", "off") if pair % 2 == 0 else ("off", "auto"):
+            seconds_by[setting].append(_whole_run(words, setting, steps))
+    ratio = statistics.median(seconds_by["auto"]) / statistics.median(seconds_by["off"])
+    spreads = f"{_spread(seconds_by['auto'])} | {_spread(seconds_by['off'])}"
+    return f"| {words} | {steps:,} | on | {why} | {spreads} | {ratio:.2f} |"
+
+
+def _choice(words: str, steps: int) -> str:
+    """What `compile: auto` chooses for a command, and why."""
+    name, _, env = words.partition(" --env ")
+    config = load_config({"algo": name, "env_id": env, "defaults": "env"} if env else name, {"total_timesteps": steps})
+    config = resolve_defaults(config)
+    with training_envs(config, None) as envs:
+        return explain_auto(config, spaces_of(envs, config), backend_of(envs))["compile_choice"]
+
+
+def _whole_run(words: str, setting: str, steps: int) -> float:
+    """The processor seconds of the command and of its compilers."""
     with tempfile.TemporaryDirectory() as folder:
         changes: dict[str, Any] = {"compile": setting, "total_timesteps": steps, "eval_every": 0, "output_dir": folder}
         settings = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
-        environment = os.environ | _compiling_into(str(Path(folder) / "compiled"))
-        started = time.perf_counter()
-        subprocess.run([*TRAIN, preset, *settings], check=True, capture_output=True, env=environment)
-        elapsed = time.perf_counter() - started
-        (config,) = Path(folder).glob("*/config.yaml")
-        (resolved,) = [line.split()[1] for line in config.read_text().splitlines() if line.startswith("compile:")]
-        return resolved.strip("'\""), elapsed
+        one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        environment = os.environ | _compiling_into(str(Path(folder) / "compiled")) | one_thread
+        process = subprocess.Popen([*TRAIN, *words.split(), *settings], stdout=subprocess.DEVNULL, env=environment)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise SystemExit(f"{words} with compile={setting} failed; see its message above")
+        return usage.ru_utime + usage.ru_stime
 
 
 def _spread(measured: list[float]) -> str:

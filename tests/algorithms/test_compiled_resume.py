@@ -38,10 +38,10 @@ def test_a_run_that_auto_compiled_goes_on_compiled_wherever_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = case_of("ppo")
-    monkeypatch.setattr("rl_training.runtime.auto_settings.PAYS_FROM_STEPS", 1)
+    monkeypatch.setattr("rl_training.runtime.compile_gain.Forecast.pays", True)
     whole = train(case.config(tmp_path / "whole"), show=False)
     half = train(case.config(tmp_path / "halves"), callback=stop_at(case.steps // 2), show=False)
-    monkeypatch.setattr("rl_training.runtime.auto_settings.PAYS_FROM_STEPS", 10**9)
+    monkeypatch.setattr("rl_training.runtime.compile_gain.Forecast.pays", False)
     second = resume(half.run_dir, show=False)
     for result in (whole, half, second):
         assert load_config(result.run_dir / "config.yaml").compile == "on" and was_compiled(result)
@@ -50,7 +50,7 @@ def test_a_run_that_auto_compiled_goes_on_compiled_wherever_it_is(
 
 def test_a_run_that_auto_left_plain_goes_on_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = case_of("ppo")
-    monkeypatch.setattr("rl_training.runtime.auto_settings.PAYS_FROM_STEPS", 1)
+    monkeypatch.setattr("rl_training.runtime.compile_gain.Forecast.pays", True)
     monkeypatch.setattr("rl_training.runtime.auto_settings.can_compile", lambda: False)
     whole = train(case.config(tmp_path / "whole"), show=False)
     half = train(case.config(tmp_path / "halves"), callback=stop_at(case.steps // 2), show=False)

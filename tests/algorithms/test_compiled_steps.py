@@ -23,7 +23,8 @@ from rl_training.config.train_config import TrainConfig
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
 from rl_training.experiment.registry import algorithm_names, get_config_class
-from rl_training.runtime.auto_settings import compile_setting_on_resume, planned_gradient_steps, resolve_compile
+from rl_training.runtime.auto_settings import compile_setting_on_resume, resolve_compile
+from rl_training.runtime.compile_gain import planned_gradient_steps
 from rl_training.runtime.loops import Loop
 from rl_training.runtime.setup.loop_setup import build_loop
 from rl_training.runtime.setup.run_envs import training_envs
@@ -146,7 +147,7 @@ def test_an_algorithm_without_a_step_to_compile_says_so() -> None:
 
 
 def test_a_step_that_may_stop_in_its_middle_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rl_training.runtime.auto_settings.PAYS_FROM_STEPS", 1)
+    monkeypatch.setattr("rl_training.runtime.compile_gain.Forecast.pays", True)
     config = tiny_config("ppo", tmp_path, target_kl=0.01)
     assert resolve_compile(load_config(config, {"target_kl": None}), "cpu") == "on"
     assert resolve_compile(config, "cpu") == "off"

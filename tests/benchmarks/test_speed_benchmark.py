@@ -26,7 +26,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def plain(parts: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not compile: the numbers do not matter here."""
-    monkeypatch.setattr("rl_training.runtime.auto_settings.resolve_compile", lambda config, device: "off")
+    monkeypatch.setattr("rl_training.runtime.auto_settings.resolve_compile", lambda *_: "off")
 
 
 def test_every_workload_is_a_valid_config(parts: ModuleType) -> None:
@@ -112,14 +112,24 @@ def test_the_cost_of_checkpoints_is_the_time_training_waits_for_them(parts: Modu
     assert 0 < cost.median < 1 and 0 < cost.share < 0.5
 
 
-def test_short_runs_report_the_resolved_setting_and_both_times(parts: ModuleType) -> None:
+def test_short_runs_that_auto_compiles_are_measured_both_ways(
+    parts: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     startup = importlib.import_module("startup")
-    row = startup.short_runs([], 0.0, steps=2_048, pairs=1, presets=("ppo/cartpole",))[-1]
-    preset, auto_is, auto, off, ratio = (cell.strip() for cell in row.strip("|").split("|"))
-    assert (preset, auto_is) == ("ppo/cartpole", "off")  # too few steps to compile
-    seconds = [float(text.split()[0]) for text in (auto, off)]
-    assert min(seconds) > 0
-    assert float(ratio) == pytest.approx(seconds[0] / seconds[1], rel=0.1)
+    used = {"auto": 2.0, "off": 4.0}
+    monkeypatch.setattr(startup, "_whole_run", lambda words, setting, steps: used[setting])
+    runs = (("ppo/cartpole", 2_048), ("ppo --env Pendulum-v1", 10_000_000))
+    off, on = (
+        [cell.strip() for cell in row.strip("|").split("|")] for row in startup.short_runs([], 0.0, 3, runs)[-2:]
+    )
+    assert (off[:3], off[4:]) == (["ppo/cartpole", "2,048", "off"], ["", "", "1"])  # too few steps to compile
+    assert re.fullmatch(r"compiling takes about \d+ s and saves about 0 s", off[3])
+    assert on[2] == "on" and on[4:] == ["2.0 (2.0 .. 2.0)", "4.0 (4.0 .. 4.0)", "0.50"]
+
+
+def test_the_seconds_of_a_short_run_are_those_of_its_processor(parts: ModuleType) -> None:
+    startup = importlib.import_module("startup")
+    assert 0 < startup._whole_run("ppo/cartpole", "off", 256) < 60
 
 
 @pytest.fixture

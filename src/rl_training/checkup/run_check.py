@@ -16,7 +16,7 @@ from rl_training.checkup.speed import Clock, Speed, measure, parameter_count, pr
 from rl_training.config.base import RolloutConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.errors import RLTrainingError
-from rl_training.runtime.auto_settings import limited_threads, resolve_compile
+from rl_training.runtime.auto_settings import limited_threads, resolve_compile, shape_of
 from rl_training.runtime.loops import Loop
 from rl_training.runtime.setup.loop_setup import open_loop
 from rl_training.runtime.setup.resolved_defaults import resolve_defaults
@@ -74,8 +74,8 @@ def run_findings(
     if fits.status == "fail":
         return
     try:
-        compiled = resolve_compile(config, config.device) == "on"
         with open_loop(prepared(config), None, None, StopSignals()) as loop, limited_threads(int(loop.config.threads)):
+            compiled, should_compile = _compiles(config, loop), _compiles(_automatic(config), loop)
             yield from _check_sizes(loop, config, machine, disk, plan)
             speed = measure(loop, seconds, getattr(config.algo_kwargs, "learning_starts", 0), clock)
             backend, alone = loop.config.vector_backend, seconds_alone(loop, seconds / 5, clock)
@@ -91,7 +91,7 @@ def run_findings(
         on_policy=isinstance(config.algo_kwargs, RolloutConfig),
         can_fork=machine.can_fork,
         compiled=compiled,
-        should_compile=config.compile == "off" and resolve_compile(_automatic(config), config.device) == "on",
+        should_compile=config.compile == "off" and should_compile,
         update_knob=next((name for name in UPDATE_KNOBS if hasattr(config.algo_kwargs, name)), ""),
         cuda_unused=config.device == "cpu" and _cuda_is_available(),
     )
@@ -135,6 +135,12 @@ def _note_speed(plan: Plan, speed: Speed, total_timesteps: int) -> None:
     plan.run_seconds = speed.run_seconds(total_timesteps)
     plan.steps_per_second = total_timesteps / max(plan.run_seconds, 1e-9)
     plan.shares, plan.limit = speed.shares, limit_of(speed)
+
+
+def _compiles(config: TrainConfig, loop: Loop) -> bool:
+    """Whether a run with this config compiles, on the environments of `loop`."""
+    shape, made = shape_of(loop.collector.spaces), loop.config.vector_backend
+    return resolve_compile(config, loop.config.device, shape, made) == "on"
 
 
 def _automatic(config: TrainConfig) -> TrainConfig:

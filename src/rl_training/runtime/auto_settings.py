@@ -16,19 +16,17 @@ from threadpoolctl import threadpool_limits
 
 from rl_training.algorithms.common.compile.compiled_step import can_compile
 from rl_training.algorithms.common.learner import resolve_device
-from rl_training.config.base import ReplayConfig, RolloutConfig
+from rl_training.config.base import ReplayConfig
 from rl_training.config.train_config import TrainConfig
 from rl_training.envs.env_types import BackendName
 from rl_training.envs.spaces import Spaces
 from rl_training.errors import ConfigError
 from rl_training.models.layers.precision import NARROWEST, bfloat16_pays
+from rl_training.runtime.compile_gain import Forecast, forecast
 
 WIDE_LAYER = 256
 WIDE_BATCH = 256
 MOST_THREADS = 4
-# A first compilation takes up to 20 seconds on a slow core, and saves 0.4 ms or more per step of a small network.
-PAYS_FROM_STEPS = 40_000
-
 
 # Env steps between checkpoints. A checkpoint takes 15 to 200 ms and restarts all episodes: it must not come so often
 # that it costs 2% of a fast run, nor so rarely that a slow run loses more than a few minutes.
@@ -47,11 +45,11 @@ def resolve_auto(
     `vector_backend` stays as it is. The values are valid by construction, so the config is not validated again.
     """
     device = str(resolve_device(config.device))
-    shape = spaces.images[0].shape if spaces.images else spaces.observation_shape
+    shape = shape_of(spaces)
     settings: dict[str, Any] = {
         "device": device,
         "threads": resolve_threads(config, shape),
-        "compile": resolve_compile(config, device),
+        "compile": resolve_compile(config, device, shape, made),
         "precision": resolve_precision(config, shape, device),
         "checkpoint_every": resolve_checkpoint_every(config, shape, num_envs or config.num_envs),
     }
@@ -62,6 +60,20 @@ def resolve_auto(
     return config.model_copy(update=settings)
 
 
+def explain_auto(config: TrainConfig, spaces: Spaces, made: BackendName | None = None) -> dict[str, str]:
+    """Why `resolve_auto` compiles this run or not, for run.json; nothing if the config says so itself."""
+    if config.compile != "auto":
+        return {}
+    device, shape = str(resolve_device(config.device)), shape_of(spaces)
+    reason = why_not_compiled(config, device) or str(compile_forecast(config, shape, made))
+    return {"compile_choice": f"{resolve_compile(config, device, shape, made)}: {reason}"}
+
+
+def shape_of(spaces: Spaces) -> tuple[int, ...]:
+    """The shape of its observations; of a Dict with images, that of the first one."""
+    return spaces.images[0].shape if spaces.images else spaces.observation_shape
+
+
 def resolve_threads(config: TrainConfig, observation_shape: tuple[int, ...] = ()) -> int:
     """`auto` is one thread, or several for images and where batches of 256 rows meet layers of 256 units.
 
@@ -69,11 +81,7 @@ def resolve_threads(config: TrainConfig, observation_shape: tuple[int, ...] = ()
     """
     if config.threads != "auto":
         return config.threads
-    settings = config.algo_kwargs
-    rows = getattr(settings, "batch_size", getattr(settings, "minibatch_size", 0))
-    layers = (*config.model.hidden_sizes, *config.model.for_critic().hidden_sizes)
-    wide = max(layers, default=0) >= WIDE_LAYER and rows >= WIDE_BATCH
-    if not wide and len(observation_shape) < 3:
+    if not _shares_its_work(config, observation_shape):
         return 1
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
     runtime = config.runtime.resolved(config.algo)
@@ -82,6 +90,14 @@ def resolve_threads(config: TrainConfig, observation_shape: tuple[int, ...] = ()
     # Torch's current number is the limit that the user set (OMP_NUM_THREADS). More threads than that on a shared
     # machine wait for each other, and training becomes many times slower.
     return max(1, min(MOST_THREADS, available, torch.get_num_threads()))
+
+
+def _shares_its_work(config: TrainConfig, observation_shape: tuple[int, ...]) -> bool:
+    """Whether gradient steps are large enough for several threads."""
+    settings = config.algo_kwargs
+    rows = getattr(settings, "batch_size", getattr(settings, "minibatch_size", 0))
+    layers = (*config.model.hidden_sizes, *config.model.for_critic().hidden_sizes)
+    return len(observation_shape) >= 3 or (max(layers, default=0) >= WIDE_LAYER and rows >= WIDE_BATCH)
 
 
 def resolve_checkpoint_every(config: TrainConfig, observation_shape: tuple[int, ...], num_envs: int) -> int:
@@ -112,17 +128,44 @@ def limited_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def resolve_compile(config: TrainConfig, device: str) -> Literal["on", "off"]:
-    """`auto` compiles on the CPU if there is a C++ compiler and the run plans enough gradient steps to pay for it."""
-    reason = config.algo_kwargs.why_not_compilable()
+def resolve_compile(
+    config: TrainConfig, device: str, observation_shape: tuple[int, ...] = (), made: BackendName | None = None
+) -> Literal["on", "off"]:
+    """`auto` compiles on the CPU if there is a C++ compiler and the run will save clearly more than that takes."""
     if config.compile == "on":
+        reason = config.algo_kwargs.why_not_compilable()
         if reason is not None:
             raise ConfigError(f"compile: {config.algo} {reason}, use compile=off", key="compile")
         if not can_compile():
             raise ConfigError("compile: needs a C++ compiler such as g++, or use compile=off", key="compile")
         return "on"
-    pays = reason is None and device == "cpu" and planned_gradient_steps(config) >= PAYS_FROM_STEPS
-    return "on" if config.compile == "auto" and pays and can_compile() else "off"
+    if config.compile == "off":
+        return "off"
+    doubt = why_not_compiled(config, device)
+    return "on" if doubt is None and compile_forecast(config, observation_shape, made).pays else "off"
+
+
+def compile_forecast(
+    config: TrainConfig, observation_shape: tuple[int, ...] = (), made: BackendName | None = None
+) -> Forecast:
+    """What compiling would cost and save. It depends on the settings only, so a run that is repeated is the same run.
+
+    So `threads: auto` counts as the most threads that it may become, on whatever machine.
+    """
+    threads = config.threads
+    if threads == "auto":
+        threads = MOST_THREADS if _shares_its_work(config, observation_shape) else 1
+    return forecast(config, batched=made == "batched", images=len(observation_shape) >= 3, threads=threads)
+
+
+def why_not_compiled(config: TrainConfig, device: str) -> str | None:
+    """Why `auto` cannot compile at all, or None."""
+    reason = config.algo_kwargs.why_not_compilable()
+    if reason is not None:
+        return f"{config.algo} {reason}"
+    if device != "cpu":
+        return f"the device is {device}"
+    return None if can_compile() else "there is no C++ compiler"
 
 
 def resolve_precision(
@@ -150,14 +193,3 @@ def compile_setting_on_resume(config: TrainConfig) -> TrainConfig:
             key="compile",
         )
     return config
-
-
-def planned_gradient_steps(config: TrainConfig) -> int:
-    settings = config.algo_kwargs
-    if isinstance(settings, ReplayConfig):
-        rounds = (config.total_timesteps - settings.learning_starts) // settings.train_frequency
-        return rounds * (settings.train_frequency if settings.gradient_steps == -1 else settings.gradient_steps)
-    if not isinstance(settings, RolloutConfig):
-        return 0
-    rows = getattr(settings, "minibatch_size", settings.num_steps * config.num_envs)
-    return config.total_timesteps * getattr(settings, "update_epochs", 1) // rows

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -72,6 +72,7 @@ class Loop(ABC):
             self.collector = Collector(envs, spaces, learner, streams, overdue, config.log_info)
         self.clock = learner.clock
         self.dropped = False
+        self.choices: Mapping[str, str] = {}  # why `auto` settings have their values, in words
         self.seconds_learning = 0.0
         self.reward_max, self.longest_episode = 0.0, 0  # so far: of shaped rewards, and of finished episodes
         self._rewards_seen, self._rewards_clipped = 0, 0  # since the last call of `figures`
@@ -131,7 +132,7 @@ class Loop(ABC):
     @property
     def facts(self) -> dict[str, Any]:
         """How the loop does its work, for run.json. They may change while it works."""
-        return {}
+        return dict(self.choices)
 
     def shape_rewards(self, rewards: np.ndarray) -> np.ndarray:
         shaped = self.learner.shape_rewards(rewards)
@@ -186,8 +187,8 @@ class OnPolicyLoop(Loop):
     @property
     def facts(self) -> dict[str, Any]:
         """With `compile`: whether rollouts are a compiled function too, or why not, once that is known."""
-        rollouts = self.collector.rollouts
-        return {"rollouts": rollouts} if self.learner.compiles and rollouts is not None else {}
+        rollouts, facts = self.collector.rollouts, super().facts
+        return {**facts, "rollouts": rollouts} if self.learner.compiles and rollouts is not None else facts
 
     def _next_num_steps(self, env_steps: int, num_envs: int | None = None) -> int:
         """Steps per env of the rollout after `env_steps` env steps, of `num_envs` or all envs; 0 if none are left."""

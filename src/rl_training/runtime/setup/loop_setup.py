@@ -13,7 +13,7 @@ from rl_training.envs.env_types import EnvMaker, EnvSource
 from rl_training.envs.factory import backend_of
 from rl_training.envs.spaces import Spaces
 from rl_training.runtime.agent import no_larger_than
-from rl_training.runtime.auto_settings import resolve_auto
+from rl_training.runtime.auto_settings import explain_auto, resolve_auto
 from rl_training.runtime.callbacks.callback_list import check_hook_settings
 from rl_training.runtime.fleet.fleet_setup import build_fleet_loop, open_fleet
 from rl_training.runtime.loops import Loop
@@ -51,10 +51,12 @@ def open_loop(
         spaces = spaces_of(envs, config)
         _check_run(config, env, eval_env, spaces, checkpoint)
         made = None if envs is env else backend_of(envs)
+        choices = explain_auto(config, spaces, made)
         config = resolve_auto(config, spaces, made, num_envs=envs.num_envs)
         with contextlib.nullcontext() if checkpoint is None else no_larger_than(checkpoint):
             # A rollout that takes too long after a stop signal is dropped.
             loop = build_loop(config, envs, spaces, signals.overdue)
+        loop.choices = choices
         yield loop
 
 
@@ -71,10 +73,12 @@ def _fleet_loop(
         greeting = fleet.start()
         spaces = greeting.spaces
         _check_run(config, env, eval_env, spaces, checkpoint)
+        choices = explain_auto(config, spaces, greeting.vector_backend)
         config = resolve_auto(config, spaces, greeting.vector_backend)
         learners = 1 + (config.runtime.actors if config.runtime.backend == "inline" else 0)
         with contextlib.nullcontext() if checkpoint is None else no_larger_than(checkpoint, learners):
             loop = build_fleet_loop(config, fleet, spaces, signals.overdue)
+        loop.choices = choices
         yield loop
 
 
