@@ -286,9 +286,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="for each rate of `scaling` and `speed`")
     parser.add_argument("--repeats", type=int, help="turns of `scaling` (1), `speed` and `processor` (5)")
     parser.add_argument("--steps", type=int, default=200_000, help="of each run of `lag`")
+    names = [preset for preset, _ in PAIRS]
+    parser.add_argument("--only", choices=names, help="one row of `speed` or `processor`; the others stay as they are")
     options = parser.parse_args()
     results = json.loads(options.output.read_text()) if options.output.exists() else {}
     repeats = options.repeats or (1 if options.part == "scaling" else 5)
+    pairs = tuple(pair for pair in PAIRS if options.only in (None, pair[0]))
     if options.part == "scaling":
         results["scaling"] = scaling(options.seconds, repeats, results.get("scaling", {}))
     elif options.part == "speed":

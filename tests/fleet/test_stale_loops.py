@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,15 @@ import numpy as np
 import pytest
 
 from rl_training import load_config
+from rl_training.runtime.fleet import fleet_setup
+from rl_training.runtime.fleet.delivery import ActorFailure, Delivery
+from rl_training.runtime.fleet.inline import InlineFleet
 from rl_training.runtime.fleet.stale_loops import AsyncLoop, PipelinedLoop
 from rl_training.runtime.loops import Loop
 from rl_training.runtime.setup.loop_setup import open_loop
 from rl_training.runtime.stop_signals import StopSignals
+
+NEXT_STEP = {"vector_backend": "native", "env_kwargs": {"max_episode_steps": 7}, "total": 400}
 
 
 @contextlib.contextmanager
@@ -50,6 +57,44 @@ def test_nothing_is_collected_ahead_of_a_checkpoint() -> None:
     with loop_of("pipelined", checkpoint_every=60) as loop:
         in_flight = {progress.env_steps: assert_account(loop)["env_steps_in_flight"] for progress in loop}
     assert [step for step, steps in in_flight.items() if steps == 0] == [60, 120, 180, 200]
+
+
+class FirstActorFirst(InlineFleet):
+    """Actor 0 is so fast that it works off two tickets while the other has one."""
+
+    def poll(self, seconds: float) -> list[Delivery | ActorFailure]:
+        self._tickets = deque(sorted(self._tickets, key=lambda ticket: ticket.actor))
+        return super().poll(seconds)
+
+
+def orders_and_lines(fleet: type[InlineFleet], monkeypatch: pytest.MonkeyPatch, **changes: Any) -> tuple[Any, ...]:
+    """The tickets that a pipelined run grants and delivers by actor and length, its metric lines and its weights."""
+    monkeypatch.setattr(fleet_setup, "InlineFleet", fleet)
+    with loop_of("pipelined", **changes) as loop:
+        crew, orders = loop.collector, []
+        grant, poll = crew.fleet.grant, crew.fleet.poll
+        crew.fleet.grant = lambda ticket: (orders.append(("+", ticket.actor, ticket.num_steps)), grant(ticket))[1]
+        crew.fleet.poll = lambda seconds: (events := poll(seconds), orders.append(("-", events[0].actor)))[0]
+        lines = [assert_account(loop) for _ in loop]
+        return orders, lines, [array.copy() for array in loop.learner.acting_state()]
+
+
+def test_a_pipelined_actor_goes_on_before_the_slowest_has_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders, *_ = orders_and_lines(InlineFleet, monkeypatch)
+    assert orders[:6] == [("+", 0, 5), ("+", 1, 5), ("-", 0), ("+", 0, 5), ("-", 1), ("+", 1, 5)]
+
+
+@pytest.mark.parametrize("changes", [{}, {"checkpoint_every": 60}, {"total": 191}, NEXT_STEP])
+def test_a_pipelined_run_does_not_depend_on_who_is_faster(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_turn, lines, weights = orders_and_lines(InlineFleet, monkeypatch, **changes)
+    other, other_lines, other_weights = orders_and_lines(FirstActorFirst, monkeypatch, **changes)
+    assert in_turn != other
+    assert ("-", 0) in [pair for here, pair in pairwise(other) if here == ("+", 0, 5)]  # two deliveries in a row
+    assert lines == other_lines
+    for ours, theirs in zip(weights, other_weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("mode", ["pipelined", "async"])

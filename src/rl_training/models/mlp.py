@@ -154,13 +154,14 @@ def acting_forward(
         forward = numpy_forward(network)
     else:
         forward = _torch_forward(network, encoder, beside, device)
+    on_features = forward
+    if normalizer is not None:
+        normalize = normalizer.numpy_forward()
+        on_features = lambda obs: forward(normalize(obs))  # noqa: E731
     mask_size = getattr(encoder, "mask_size", 0)
     if mask_size:  # these columns are no features
-        on_features = forward if normalizer is None else lambda obs: forward(normalizer.numpy(obs))
         return ActingForward(lambda obs: on_features(obs[:, :-mask_size]))
-    if normalizer is None:
-        return ActingForward(forward)
-    return ActingForward(lambda obs: forward(normalizer.numpy(obs)))
+    return ActingForward(on_features)
 
 
 def _torch_forward(

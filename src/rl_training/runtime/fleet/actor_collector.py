@@ -63,6 +63,8 @@ class ActorCollector:
         self.notes: list[str] = []
         self.restarts = self._noted = 0
         self.arrived: deque[Delivery] = deque()  # in the order of arrival
+        self.keeps_rounds = False  # a second delivery of an actor belongs to the next round and is kept apart
+        self._early: list[Delivery] = []
         self._incarnations = [0] * self.actors
         self._replaced_at: list[list[float]] = [[] for _ in range(self.actors)]
         self._streams: list[Mapping[str, Any]] = [{} for _ in range(self.actors)]
@@ -140,10 +142,12 @@ class ActorCollector:
         """
         try:
             for event in self.fleet.poll(seconds):
-                if isinstance(event, Delivery):
-                    self._accept(event)
-                else:
+                if isinstance(event, ActorFailure):
                     self._survive(event)
+                elif self.keeps_rounds and self.has_arrived(event.actor):
+                    self._early.append(event)
+                else:
+                    self._accept(event)
             self.notes += self.fleet.notes[self._noted :]
             self._noted = len(self.fleet.notes)
         except FleetLost as lost:
@@ -158,6 +162,19 @@ class ActorCollector:
         deliveries = sorted(self.arrived, key=lambda delivery: delivery.actor)
         self.arrived.clear()
         return deliveries
+
+    def begin_round(self) -> None:
+        """Take what actors that are ahead have delivered for this round. Before, it counts nowhere.
+
+        So accounts and metrics depend on the round and not on who was faster.
+        """
+        early, self._early = self._early, []
+        for delivery in early:
+            self._accept(delivery)
+
+    def has_arrived(self, actor: int) -> bool:
+        """Whether a delivery of this actor waits to be learned."""
+        return any(delivery.actor == actor for delivery in self.arrived)
 
     def learned_rollout(self, deliveries: Sequence[Delivery]) -> tuple[Rollout, list[Episode]]:
         """The rollouts of these deliveries side by side, to be learned now, and their episodes.
@@ -187,6 +204,7 @@ class ActorCollector:
     def abandon(self) -> None:
         """Take back everything that is not learned. Actors finish what they do, and nobody listens."""
         self.arrived.clear()
+        self._early.clear()
         self.ledger.abandon()
 
     # State: what the actors have drawn and counted. With one actor these are parts of the learner, which saves them.

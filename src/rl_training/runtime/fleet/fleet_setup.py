@@ -28,8 +28,9 @@ from rl_training.runtime.spec import get_spec
 STALE_LOOPS: dict[str, type[Loop]] = {"pipelined": PipelinedLoop, "async": AsyncLoop}
 APEX_LOOPS: dict[str, type[Loop]] = {"lockstep": ApexLoop, "async": AsyncApexLoop}
 GRADIENT_LOOPS: dict[str, type[Loop]] = {"lockstep": GradientLoop, "async": AsyncGradientLoop}
-# A rollout is in the actor, in the shared memory and in the learner. With async, two batches wait and one is learned.
-COPIES, COPIES_ASYNC = 3, 6
+# A rollout is in the actor, in the shared memory and in the learner; pipelined, a fast actor may have delivered the next
+# one too. With async, two batches wait and one is learned.
+COPIES = {"lockstep": 3, "pipelined": 4, "async": 6}
 
 
 @contextlib.contextmanager
@@ -88,6 +89,5 @@ def build_fleet_loop(
 def _check_memory(config: TrainConfig, spaces: Spaces) -> None:
     """ConfigError if the rollouts that exist at once do not fit into memory."""
     if isinstance(config.algo_kwargs, RolloutConfig):
-        copies = COPIES_ASYNC if config.runtime.mode == "async" else COPIES
-        rows = config.algo_kwargs.num_steps * config.num_envs * copies
+        rows = config.algo_kwargs.num_steps * config.num_envs * COPIES[config.runtime.mode]
         check_rollout_fits(rows * spaces.row_bytes, rows)

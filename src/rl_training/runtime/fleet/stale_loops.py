@@ -31,31 +31,52 @@ class PipelinedLoop(OnPolicyLoop):
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)
-        self._collects_ahead = False
+        self._ahead = 0  # steps of the tickets that are granted for the next round; 0: none are
+        self.collector.keeps_rounds = True
 
     def round(self) -> Progress | None:
-        if not self._collects_ahead:
-            num_steps = self._next_num_steps(self.env_steps)
-            if num_steps == 0:
-                return None
+        num_steps = self._ahead or self._next_num_steps(self.env_steps)
+        if num_steps == 0:
+            return None
+        if not self._ahead:
             self.collector.grant_all(num_steps, self.env_steps)
-        deliveries = self.collector.take_round()
-        after = self.env_steps + sum(delivery.env_steps for delivery in deliveries)
-        ahead = 0 if self._saves_before(after) else self._next_num_steps(after)
-        self._collects_ahead = ahead > 0
-        if ahead:
-            self.collector.grant_all(ahead, after)
-        return self.use(*self.collector.learned_rollout(deliveries))
+        self._let_actors_go_on(num_steps)
+        return self.use(*self.collector.learned_rollout(self.collector.take_round()))
 
-    def _saves_before(self, env_steps: int) -> bool:
-        """Whether a scheduled checkpoint comes between now and `env_steps`, that one included."""
-        every = self.config.checkpoint_every
-        return bool(every) and env_steps // int(every) > self.env_steps // int(every)
+    def _let_actors_go_on(self, num_steps: int) -> None:
+        """Wait for all rollouts of this round, and grant the ticket of the next one to each actor that has delivered.
+
+        To wait for the slowest before that would gain nothing: until the update, the weights are the same. An actor
+        only has to wait if the length of its rollout depends on how many rows of the others are env steps.
+        """
+        crew, waiting = self.collector, set(range(self.collector.actors))
+        after = self.env_steps + num_steps * crew.num_envs
+        self._ahead = 0
+        crew.begin_round()
+        while True:
+            made = sum(delivery.env_steps for delivery in crew.arrived)
+            missing = num_steps * (crew.num_envs // crew.actors) * (crew.actors - len(crew.arrived))
+            ahead = self._steps_ahead(self.env_steps + made + missing)
+            if ahead and ahead == self._steps_ahead(self.env_steps + made):
+                self._ahead = ahead
+                for actor in [actor for actor in waiting if crew.has_arrived(actor)]:
+                    crew.grant(actor, ahead, after)
+                    waiting.remove(actor)
+            if not missing:
+                return
+            crew.wait()
+
+    def _steps_ahead(self, env_steps: int) -> int:
+        """Steps of the next round if this one ends at `env_steps`; 0 if a scheduled checkpoint comes before it."""
+        every = int(self.config.checkpoint_every)
+        if every and env_steps // every > self.env_steps // every:
+            return 0
+        return self._next_num_steps(env_steps)
 
     def barrier(self) -> None:
         """Take back what is collected ahead: then this save is off schedule, and the run ends."""
         self.collector.abandon()
-        self._collects_ahead = False
+        self._ahead = 0
 
 
 class AsyncLoop(OnPolicyLoop):
@@ -202,7 +223,8 @@ class AsyncGradientLoop(GradientLoop):
     def round(self) -> Progress | None:
         crew = self.collector
         for actor in range(crew.actors):
-            if crew.ledger.out_with(actor) is None and not self._waits(actor):
+            # One whose push is not applied yet goes on after that, with newer weights.
+            if crew.ledger.out_with(actor) is None and not crew.has_arrived(actor):
                 ahead = self.env_steps + crew.ledger.in_flight
                 if num_steps := self._next_num_steps(ahead, self._envs_per_actor):
                     crew.grant(actor, num_steps, self.env_steps, kind="gradient")
@@ -213,10 +235,6 @@ class AsyncGradientLoop(GradientLoop):
         delivery = crew.arrived.popleft()
         result = self.apply(delivery)
         return Progress(self.env_steps, self.learner.updates, [] if result is None else [result], delivery.episodes)
-
-    def _waits(self, actor: int) -> bool:
-        """Whether a push of this actor has arrived and is not applied: it goes on after that, with newer weights."""
-        return any(delivery.actor == actor for delivery in self.collector.arrived)
 
     def barrier(self) -> None:
         """Take back what is not applied: a checkpoint is one cut of all that is."""
