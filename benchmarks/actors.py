@@ -14,7 +14,8 @@ time, which other programs on the machine hardly change: what a step costs inlin
 pays per step with actors. Their ratio is the speed-up that one core per process allows. `lag` reads the metric lines
 of runs whose only change is that a line is written after each update.
 
-Results are kept in docs/benchmarks/results/actors/fleet.json; each part replaces its own, but `scaling` adds to them.
+Results are kept in docs/benchmarks/results/actors/fleet.json; each part replaces its own, but `scaling` adds to them,
+and `speed --only ROW` replaces one row.
 """
 
 from __future__ import annotations
@@ -287,7 +288,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, help="turns of `scaling` (1), `speed` and `processor` (5)")
     parser.add_argument("--steps", type=int, default=200_000, help="of each run of `lag`")
     names = [preset for preset, _ in PAIRS]
-    parser.add_argument("--only", choices=names, help="one row of `speed` or `processor`; the others stay as they are")
+    parser.add_argument("--only", choices=names, help="this row of `speed` or `processor` alone")
     options = parser.parse_args()
     results = json.loads(options.output.read_text()) if options.output.exists() else {}
     repeats = options.repeats or (1 if options.part == "scaling" else 5)
@@ -295,11 +296,14 @@ def main() -> None:
     if options.part == "scaling":
         results["scaling"] = scaling(options.seconds, repeats, results.get("scaling", {}))
     elif options.part == "speed":
-        results["speed"] = speed(PAIRS, options.seconds, repeats)
+        found = speed(pairs, options.seconds, repeats)
+        known = results.get("speed", {})
+        others = known["rows"] if options.only and known.get("machine") == found["machine"] else {}
+        results["speed"] = {**found, "rows": others | found["rows"]}
     elif options.part == "lag":
         results["lag"] = lag(LAGGING, options.steps)
     elif options.part == "processor":
-        results["processor"] = processor(PAIRS, 40_000, repeats)
+        results["processor"] = processor(pairs, 40_000, repeats)
     else:
         draw(results["scaling"], options.picture)
         print(scaling_table(results["scaling"]), lag_table(results["lag"]), sep="\n\n")

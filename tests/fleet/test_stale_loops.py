@@ -21,7 +21,7 @@ from rl_training.runtime.loops import Loop
 from rl_training.runtime.setup.loop_setup import open_loop
 from rl_training.runtime.stop_signals import StopSignals
 
-NEXT_STEP = {"vector_backend": "native", "env_kwargs": {"max_episode_steps": 7}, "total": 400}
+NEXT_STEP = {"vector_backend": "native", "env_kwargs": {"max_episode_steps": 7}, "total": 385}
 
 
 @contextlib.contextmanager

@@ -154,14 +154,15 @@ def acting_forward(
         forward = numpy_forward(network)
     else:
         forward = _torch_forward(network, encoder, beside, device)
-    on_features = forward
-    if normalizer is not None:
-        normalize = normalizer.numpy_forward()
-        on_features = lambda obs: forward(normalize(obs))  # noqa: E731
+    on_features = forward if normalizer is None else _chained(normalizer.numpy_forward(), forward)
     mask_size = getattr(encoder, "mask_size", 0)
     if mask_size:  # these columns are no features
         return ActingForward(lambda obs: on_features(obs[:, :-mask_size]))
     return ActingForward(on_features)
+
+
+def _chained(first: NumpyForward, second: NumpyForward) -> NumpyForward:
+    return lambda x: second(first(x))
 
 
 def _torch_forward(

@@ -55,7 +55,7 @@ class ObservationNormalizer(nn.Module):
 
     def numpy(self, obs: np.ndarray) -> np.ndarray:
         """`forward` for acting: NumPy in and out."""
-        return _normalized(obs, self.shift.cpu().numpy(), self.scale.cpu().numpy(), self.clip)
+        return _normalized(obs, self.shift.cpu().numpy(), self.scale.cpu().numpy(), *self._bounds())
 
     def numpy_forward(self) -> Callable[[np.ndarray], np.ndarray]:
         """`numpy` without looking up the statistics in each call, which takes longer than to normalize a few rows.
@@ -64,8 +64,11 @@ class ObservationNormalizer(nn.Module):
         """
         if self.shift.device.type != "cpu":
             return self.numpy
-        shift, scale, clip = self.shift.numpy(), self.scale.numpy(), self.clip
-        return lambda obs: _normalized(obs, shift, scale, clip)
+        parts = (self.shift.numpy(), self.scale.numpy(), *self._bounds())
+        return lambda obs: _normalized(obs, *parts)
+
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.array(-self.clip, np.float32), np.array(self.clip, np.float32)
 
     def moments_of(self, obs: np.ndarray) -> Moments:
         """What `merge` needs of a batch [B, ...], which must not be empty."""
@@ -119,12 +122,14 @@ class NumbersNormalizer(ObservationNormalizer):
         return numbers
 
 
-def _normalized(obs: np.ndarray, shift: np.ndarray, scale: np.ndarray, clip: float) -> np.ndarray:
+def _normalized(
+    obs: np.ndarray, shift: np.ndarray, scale: np.ndarray, lowest: np.ndarray, highest: np.ndarray
+) -> np.ndarray:
     normalized: np.ndarray = obs - shift
     normalized *= scale
     # Not np.clip: for a few rows it takes several times as long.
-    np.maximum(normalized, -clip, normalized)
-    np.minimum(normalized, clip, normalized)
+    np.maximum(normalized, lowest, out=normalized)
+    np.minimum(normalized, highest, out=normalized)
     return normalized
 
 

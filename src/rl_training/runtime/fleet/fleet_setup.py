@@ -28,8 +28,8 @@ from rl_training.runtime.spec import get_spec
 STALE_LOOPS: dict[str, type[Loop]] = {"pipelined": PipelinedLoop, "async": AsyncLoop}
 APEX_LOOPS: dict[str, type[Loop]] = {"lockstep": ApexLoop, "async": AsyncApexLoop}
 GRADIENT_LOOPS: dict[str, type[Loop]] = {"lockstep": GradientLoop, "async": AsyncGradientLoop}
-# A rollout is in the actor, in the shared memory and in the learner; pipelined, a fast actor may have delivered the next
-# one too. With async, two batches wait and one is learned.
+# A rollout is in the actor, in the shared memory and in the learner. With pipelined, a fast actor may have delivered
+# the next one too. With async, two batches wait and one is learned.
 COPIES = {"lockstep": 3, "pipelined": 4, "async": 6}
 
 
