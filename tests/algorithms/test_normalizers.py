@@ -239,3 +239,14 @@ def test_learners_normalize_rewards_by_their_own_discount(algo: str) -> None:
     learner = make_learner(algo, gamma=0.5, normalize_rewards=True)
     assert learner.return_normalizer.gamma == 0.5
     assert make_learner(algo).return_normalizer is None
+
+
+def test_the_fast_way_to_normalize_a_few_rows_gives_the_bits_of_clip_and_follows_updates() -> None:
+    normalizer = ObservationNormalizer((3,), 2.0)
+    normalize, rng = normalizer.numpy_forward(), np.random.default_rng(0)
+    for _ in range(3):
+        normalizer.update(rng.normal(5, 3, (20, 3)).astype(np.float32))
+        obs = rng.normal(5, 9, (4, 3)).astype(np.float32)
+        obs[0] = np.nan, np.inf, -np.inf
+        exact = np.clip((obs - normalizer.shift.numpy()) * normalizer.scale.numpy(), -2.0, 2.0)
+        assert normalize(obs).tobytes() == normalizer.numpy(obs).tobytes() == exact.tobytes()
