@@ -22,13 +22,11 @@ def gae(
     cut, not the first one of the next episode. `discounts` is gamma, or 0 after termination. `ends` is True where an
     episode stops for either reason; the trace stops there too.
     """
-    deltas: np.ndarray = rewards + discounts * next_values - values
+    advantages: np.ndarray = rewards + discounts * next_values - values
     trace = discounts * gae_lambda * ~ends
-    advantages = np.empty_like(deltas)
-    running = np.zeros_like(deltas[0])
-    for t in range(len(deltas) - 1, -1, -1):
-        running = deltas[t] + trace[t] * running
-        advantages[t] = running
+    rows = list(zip(advantages, advantages[1:], trace, strict=False))  # the last row is complete
+    for row, later, weight in reversed(rows):
+        row += weight * later
     return advantages
 
 

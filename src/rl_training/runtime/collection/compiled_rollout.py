@@ -21,6 +21,8 @@ from rl_training.envs.spaces import Spaces
 
 Outputs = dict[str, np.ndarray]
 
+FEW_ENVS = 32  # up to here, counting by pairs of envs is faster than torch's cumulative sum, which is not compiled
+
 
 def why_not_compiled(envs: VectorEnv, learner: Learner) -> str | None:
     """Why the rollouts of a run whose gradient steps are compiled are not, in words that follow "because"."""
@@ -44,6 +46,7 @@ class CompiledRollouts:
         self._scales_actions = spaces.action_kind == "box"
         # Made once, so that the trace finds them: a tensor that a step makes of numbers is made again in every step.
         self._bounds = [torch.from_numpy(bound) for bound in spaces.action_bounds]
+        self._not_later = torch.ones(envs.num_envs, envs.num_envs, dtype=torch.bool).tril()
         self._most_draws = num_steps * envs.num_envs * len(envs.draws)  # if every step ended an episode
         self._loop: CompiledLoop | None = None
 
@@ -121,7 +124,9 @@ class CompiledRollouts:
 
         A reset of `count` envs draws all first numbers of their states, then all second ones, and so on.
         """
-        count, place, drawn = done.sum(), used + done.cumsum(0) - 1, []
+        few = self._envs.num_envs <= FEW_ENVS
+        rank = (done & self._not_later).sum(1) if few else done.cumsum(0)
+        count, place, drawn = done.sum(), used + rank - 1, []
         for row, (lowest, highest) in enumerate(self._envs.draws):
             numbers = pool[torch.where(done, place + row * count, 0)]
             drawn.append(lowest + (highest - lowest) * numbers)
