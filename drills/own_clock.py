@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from rl_training.envs.process_tree import descendants
+from rl_training.envs.processes.process_tree import descendants
 from spawning_env import is_running
 
 SAMPLE_SECONDS = 0.02

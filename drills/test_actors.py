@@ -19,7 +19,7 @@ import pytest
 from cli_helpers import wait_for
 from figures import record_figure
 from own_clock import OwnClock, left_after
-from rl_training.envs.process_tree import descendants
+from rl_training.envs.processes.process_tree import descendants
 from spawning_env import is_running
 
 MINUTES = 300.0

@@ -18,8 +18,8 @@ from faulty_envs import WAYS, FaultyEnv
 from figures import record_figure
 from own_clock import OwnClock
 from rl_training.config.loading import load_config
-from rl_training.envs import async_vector
 from rl_training.envs.factory import make_vector_env
+from rl_training.envs.processes import async_vector
 from rl_training.envs.spaces import Spaces
 from rl_training.runtime.setup.loop_setup import build_loop
 from rl_training.runtime.setup.run_envs import training_envs

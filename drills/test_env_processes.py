@@ -16,9 +16,9 @@ from cli_helpers import wait_for
 from figures import record_figure
 from own_clock import OwnClock, left_after
 from rl_training.config.loading import load_config
-from rl_training.envs.async_vector import RESTARTS_PER_ENV
 from rl_training.envs.factory import make_vector_env
-from rl_training.envs.process_tree import descendants
+from rl_training.envs.processes.async_vector import RESTARTS_PER_ENV
+from rl_training.envs.processes.process_tree import descendants
 from rl_training.runtime.workflows import train
 from spawning_env import SpawningEnv, end_programs, started_programs
 

@@ -19,7 +19,7 @@ import pytest
 from cli_helpers import wait_for
 from figures import record_figure
 from ray_processes import ACTOR, GCS, RAYLET, ray_processes
-from rl_training.envs.process_tree import descendants
+from rl_training.envs.processes.process_tree import descendants
 from rl_training.runtime.fleet.ray_setup import SMALLEST_STORE, keep_private
 from spawning_env import is_running
 from test_actors import MINUTES, endless_run, left_after, train_lines, wrong_lines

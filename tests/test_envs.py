@@ -17,9 +17,9 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.envs import probes
-from rl_training.envs.async_vector import AsyncVector
 from rl_training.envs.batched_classic import BATCHED_ENVS
 from rl_training.envs.factory import autoreset_mode, backend_of, make_env, make_vector_env
+from rl_training.envs.processes.async_vector import AsyncVector
 from rl_training.errors import ConfigError, EnvError, install_hint
 from waiting import DEADLINE_SECONDS
 

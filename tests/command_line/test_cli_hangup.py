@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from cli_helpers import start_process, tiny_config, wait_for, write_config
-from rl_training.envs.process_tree import descendants
+from rl_training.envs.processes.process_tree import descendants
 from rl_training.storage.checkpoints import latest_checkpoint, list_checkpoints
 from spawning_env import end_programs, is_running, started_programs, wait_until_gone
 from waiting import DEADLINE_SECONDS, wait_until

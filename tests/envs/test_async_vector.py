@@ -18,10 +18,10 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 from faulty_envs import WAYS, FaultyEnv
-from rl_training.envs import async_nursery, async_vector
 from rl_training.envs.env_runner import check_observation
 from rl_training.envs.factory import autoreset_mode, make_vector_env
 from rl_training.envs.failures import RESTARTED, EnvFailed
+from rl_training.envs.processes import async_nursery, async_vector
 from waiting import DEADLINE_SECONDS, wait_until
 
 SLOW = {"sleep", "stop"}

@@ -13,7 +13,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from painted_env import Painted
-from rl_training.envs.async_vector import AsyncVector
 from rl_training.envs.atari import AtariVector
 from rl_training.envs.backends import ASYNC, ATARI, BATCHED, NATIVE, SYNC, candidates
 from rl_training.envs.batched_classic import BatchedVector
@@ -21,6 +20,7 @@ from rl_training.envs.env_request import EnvRequest
 from rl_training.envs.env_specs import find_spec
 from rl_training.envs.factory import make_vector_env
 from rl_training.envs.probes import ConstantRewardProbe
+from rl_training.envs.processes.async_vector import AsyncVector
 from rl_training.envs.sync_vector import SyncVector
 from rl_training.envs.velocity_mask import MaskVelocityVector
 from rl_training.errors import ConfigError, EnvError

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_training.envs import async_nursery, async_worker, forker
 from rl_training.envs.factory import make_vector_env
 from rl_training.envs.failures import RESTARTED
-from rl_training.envs.forker import Forker
+from rl_training.envs.processes import async_nursery, async_worker, forker
+from rl_training.envs.processes.forker import Forker
 from rl_training.errors import EnvError
 from spawning_env import SpawningEnv, end_programs, is_running, started_programs, wait_until_gone
 from waiting import wait_until

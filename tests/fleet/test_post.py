@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rl_training.envs.async_vector import CONSTRUCTOR_PATIENCE
+from rl_training.envs.processes.async_vector import CONSTRUCTOR_PATIENCE
 from rl_training.runtime.fleet import post as post_module
 from rl_training.runtime.fleet.post import SUSPENDED_SECONDS, Post, give_back
 

@@ -21,7 +21,7 @@ from fleet_helpers import run
 from ray_processes import ACTOR, ray_processes
 from rl_training import load_config
 from rl_training.config.train_config import TrainConfig
-from rl_training.envs.process_tree import descendants
+from rl_training.envs.processes.process_tree import descendants
 from rl_training.errors import ConfigError, EnvError, NumericalError
 from rl_training.runtime.fleet.actor_collector import ActorCollector
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery

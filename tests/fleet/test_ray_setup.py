@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rl_training import load_config
-from rl_training.envs.process_tree import descendants
+from rl_training.envs.processes.process_tree import descendants
 from rl_training.errors import ConfigError
 from rl_training.runtime.fleet import ray_setup
 from rl_training.runtime.fleet.ray_setup import (

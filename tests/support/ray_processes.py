@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rl_training.envs.process_tree import descendants
+from rl_training.envs.processes.process_tree import descendants
 
 ACTOR, GCS, RAYLET = "ray::RayActor", "gcs_server", "raylet/raylet"
 

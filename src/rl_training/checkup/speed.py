@@ -11,7 +11,7 @@ import numpy as np
 from rl_training.checkup.env_trial import Broken, random_walk
 from rl_training.config.base import ReplayConfig
 from rl_training.config.train_config import TrainConfig
-from rl_training.envs.async_vector import AsyncVector
+from rl_training.envs.processes.async_vector import AsyncVector
 from rl_training.runtime.collection.collector import Collector
 from rl_training.runtime.collection.rollout_writer import RolloutWriter
 from rl_training.runtime.collection.steps import Step

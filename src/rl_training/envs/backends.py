@@ -14,11 +14,11 @@ from gymnasium.envs import registration
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rl_training.envs.action_mask import masked_vector
-from rl_training.envs.async_vector import AsyncVector
 from rl_training.envs.atari import AtariVector, is_atari
 from rl_training.envs.batched_classic import BATCHED_ENVS
 from rl_training.envs.env_request import EnvRequest
 from rl_training.envs.envpool_vector import EnvPoolVector, is_installed, known_ids
+from rl_training.envs.processes.async_vector import AsyncVector
 from rl_training.envs.sync_vector import SyncVector
 from rl_training.envs.velocity_mask import MASK_KEY, MaskVelocityVector
 from rl_training.errors import install_hint

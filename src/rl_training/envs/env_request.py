@@ -11,12 +11,12 @@ from gymnasium.envs.registration import EnvSpec
 
 from rl_training.config.pixels import PIXEL_KEYS, AtariOptions, ImageOptions, pixel_options
 from rl_training.envs.action_mask import MASK_OPTION, mask_source, masked_env
-from rl_training.envs.async_vector import DEFAULT_TIMEOUT
 from rl_training.envs.atari import atari_env, is_atari
 from rl_training.envs.env_types import BackendName, EnvTarget
 from rl_training.envs.image_wrappers import image_env
 from rl_training.envs.named_wrappers import WRAPPERS_OPTION, Entry, wrapped, wrapper_entries
 from rl_training.envs.observation_keys import KEYS_OPTION, SelectedKeys, keys_option
+from rl_training.envs.processes.async_vector import DEFAULT_TIMEOUT
 from rl_training.envs.velocity_mask import MASK_KEY, MaskVelocity, mask_option
 from rl_training.errors import EnvError
 

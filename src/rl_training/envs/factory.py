@@ -13,13 +13,13 @@ from typing import Any, get_args
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rl_training.envs.async_vector import DEFAULT_TIMEOUT, AsyncVector
 from rl_training.envs.backends import BackendRefused, known_autoreset_mode, make_vector
 from rl_training.envs.batched_classic import BatchedVector
 from rl_training.envs.env_request import EnvRequest, name_of
 from rl_training.envs.env_specs import find_spec, shown_id
 from rl_training.envs.env_types import BackendName, EnvMaker, EnvSource
 from rl_training.envs.envpool_vector import EnvPoolVector
+from rl_training.envs.processes.async_vector import DEFAULT_TIMEOUT, AsyncVector
 from rl_training.errors import ConfigError, EnvError, install_hint, raise_interrupts
 from rl_training.text import describe_error, one_line
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
-from rl_training.envs.process_tree import end_children
+from rl_training.envs.processes.process_tree import end_children
 from rl_training.errors import EXIT_INTERRUPTED, EXIT_RESUMABLE
 from rl_training.program import call
 

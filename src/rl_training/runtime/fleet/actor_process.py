@@ -10,9 +10,9 @@ import time
 from threadpoolctl import threadpool_limits
 
 from rl_training.config.train_config import TrainConfig
-from rl_training.envs.async_messages import HEADER, pack, receive, unpack
-from rl_training.envs.async_worker import read_body, refusal, settle_in
 from rl_training.envs.env_types import EnvSource
+from rl_training.envs.processes.async_messages import HEADER, pack, receive, unpack
+from rl_training.envs.processes.async_worker import read_body, refusal, settle_in
 from rl_training.errors import raise_interrupts
 from rl_training.runtime.fleet.actor import Actor
 from rl_training.runtime.fleet.delivery import failure_of

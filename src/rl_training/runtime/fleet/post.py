@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rl_training.config.train_config import TrainConfig
-from rl_training.envs.async_vector import CONSTRUCTOR_PATIENCE
+from rl_training.envs.processes.async_vector import CONSTRUCTOR_PATIENCE
 from rl_training.runtime.fleet.actor import compiles_rollouts
 from rl_training.runtime.fleet.delivery import ActorFailure
 

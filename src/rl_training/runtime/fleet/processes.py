@@ -19,11 +19,11 @@ from functools import partial
 import numpy as np
 
 from rl_training.config.train_config import TrainConfig
-from rl_training.envs.async_messages import HEADER, pack, unpack
-from rl_training.envs.async_nursery import Nursery, Worker
-from rl_training.envs.async_vector import CONSTRUCTOR_PATIENCE
 from rl_training.envs.env_types import EnvSource
-from rl_training.envs.forker import ForkerGone, how_it_ended
+from rl_training.envs.processes.async_messages import HEADER, pack, unpack
+from rl_training.envs.processes.async_nursery import Nursery, Worker
+from rl_training.envs.processes.async_vector import CONSTRUCTOR_PATIENCE
+from rl_training.envs.processes.forker import ForkerGone, how_it_ended
 from rl_training.errors import EnvError
 from rl_training.runtime.fleet.actor_process import work
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery

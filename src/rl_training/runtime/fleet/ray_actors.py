@@ -26,9 +26,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rl_training._version import __version__
 from rl_training.config.base import RolloutConfig
 from rl_training.config.train_config import TrainConfig
-from rl_training.envs.async_messages import HEADER, unpack
-from rl_training.envs.async_vector import CONSTRUCTOR_PATIENCE
 from rl_training.envs.env_types import EnvSource
+from rl_training.envs.processes.async_messages import HEADER, unpack
+from rl_training.envs.processes.async_vector import CONSTRUCTOR_PATIENCE
 from rl_training.errors import ConfigError, EnvError
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery
 from rl_training.runtime.fleet.fleet_protocol import FleetLost, Greeting

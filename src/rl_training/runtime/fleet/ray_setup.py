@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.data.replay_memory import LARGEST_SHARE, available_bytes
-from rl_training.envs.process_tree import descendants, kill
+from rl_training.envs.processes.process_tree import descendants, kill
 from rl_training.errors import ConfigError
 from rl_training.storage.real_files import open_own_descriptor
 from rl_training.text import one_line, reason

@@ -14,9 +14,9 @@ from threadpoolctl import threadpool_limits
 
 from rl_training.config.own_classes import allow, given_class, hand_over
 from rl_training.config.train_config import TrainConfig
-from rl_training.envs.async_worker import refusal
 from rl_training.envs.env_types import EnvSource
-from rl_training.envs.process_tree import on_parents_death
+from rl_training.envs.processes.async_worker import refusal
+from rl_training.envs.processes.process_tree import on_parents_death
 from rl_training.errors import raise_interrupts
 from rl_training.runtime.fleet.actor import Actor
 from rl_training.runtime.fleet.delivery import ActorFailure, Delivery, failure_of

@@ -20,7 +20,7 @@ import numpy as np
 from rl_training.data.experience import Experience
 from rl_training.data.gradient_push import Push
 from rl_training.data.rollout import Rollout
-from rl_training.envs.shared_block import ALIGNMENT, new_descriptor
+from rl_training.envs.processes.shared_block import ALIGNMENT, new_descriptor
 from rl_training.runtime.collection.steps import Episode, Step
 
 Layout = list[tuple[tuple[int, ...], np.dtype[Any]]]  # the weights: shape and type of each array

@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from rl_training.envs.process_tree import descendants
+from rl_training.envs.processes.process_tree import descendants
 
 MOST_LOAD = 0.1  # in cores: a run with more of it is repeated, or marked
 IDLE_FIELDS = (3, 4)  # of a line of /proc/stat: idle and waiting for the disk

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rl_training.envs.process_tree import end_family
+from rl_training.envs.processes.process_tree import end_family
 from rl_training.storage.real_files import open_own_file
 from rl_training.text import one_line
 from rl_training.zoo.clock.foreign_load import ForeignLoad

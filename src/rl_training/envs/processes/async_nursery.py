@@ -23,9 +23,16 @@ import socket
 import time
 from functools import partial
 
-from rl_training.envs.async_messages import HEADER, read_exactly
-from rl_training.envs.forker import Forker, ForkerClient, ForkerGone, Work, fork, how_it_ended, never_return
-from rl_training.envs.process_tree import adopt_orphans, end_family, end_session, has_ended, kill, on_parents_death
+from rl_training.envs.processes.async_messages import HEADER, read_exactly
+from rl_training.envs.processes.forker import Forker, ForkerClient, ForkerGone, Work, fork, how_it_ended, never_return
+from rl_training.envs.processes.process_tree import (
+    adopt_orphans,
+    end_family,
+    end_session,
+    has_ended,
+    kill,
+    on_parents_death,
+)
 from rl_training.errors import EnvError
 
 RESTARTS, WITHIN_SECONDS = 3, 600.0

@@ -21,14 +21,14 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rl_training.envs.async_messages import pack, received_messages, unpack
-from rl_training.envs.async_nursery import Nursery, NurseryLost, Worker
-from rl_training.envs.async_worker import work
 from rl_training.envs.env_closer import close_all, note_failed_close
 from rl_training.envs.env_types import EnvMaker
 from rl_training.envs.failures import LAST_INFOS, RESTARTED, ActionHistory, EnvFailed, EnvFailure
-from rl_training.envs.forker import ForkerGone, how_it_ended
-from rl_training.envs.shared_block import SharedBlock
+from rl_training.envs.processes.async_messages import pack, received_messages, unpack
+from rl_training.envs.processes.async_nursery import Nursery, NurseryLost, Worker
+from rl_training.envs.processes.async_worker import work
+from rl_training.envs.processes.forker import ForkerGone, how_it_ended
+from rl_training.envs.processes.shared_block import SharedBlock
 from rl_training.envs.sync_vector import seeds_of
 from rl_training.errors import raise_interrupts
 from rl_training.text import describe_error

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.envs.async_messages import HEADER, pack, receive, unpack
 from rl_training.envs.env_runner import EnvRunner
 from rl_training.envs.env_types import EnvMaker
 from rl_training.envs.failures import reason_of, trace_of
-from rl_training.envs.process_tree import on_parents_death
-from rl_training.envs.shared_block import SharedBlock
+from rl_training.envs.processes.async_messages import HEADER, pack, receive, unpack
+from rl_training.envs.processes.process_tree import on_parents_death
+from rl_training.envs.processes.shared_block import SharedBlock
 from rl_training.errors import raise_interrupts
 from rl_training.text import describe_error
 

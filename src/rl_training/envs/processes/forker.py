@@ -26,8 +26,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rl_training.envs.async_messages import read_exactly, receive
-from rl_training.envs.process_tree import descendants, end_family, end_group, kill
+from rl_training.envs.processes.async_messages import read_exactly, receive
+from rl_training.envs.processes.process_tree import descendants, end_family, end_group, kill
 
 ANSWER = struct.Struct("!i")
 # A fork takes milliseconds. A busy machine may be slow, but not this slow.

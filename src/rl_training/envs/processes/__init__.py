@@ -1,0 +1,1 @@
+"""Environments in processes of their own: the async vector env, its workers and what starts and ends them."""
