@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,20 @@ def test_an_equal_graph_is_loaded_and_a_damaged_library_is_compiled_again(
         library.write_bytes(half)
         with pytest.raises(AssertionError, match="compiler was started"):
             compile_graph(graph_of(), INPUTS)
+
+
+@pytest.mark.skipif(not can_compile(), reason="no C++ compiler")
+def test_what_torch_says_about_its_own_code_is_not_shown(store: FunctionStore) -> None:
+    def diagonal(x: Tensor) -> list[Tensor]:  # torch 2.13 writes it with a function that torch calls deprecated
+        return [x.diagonal() * 2.0]
+
+    square = torch.arange(9.0).reshape(3, 3)
+    graph = make_fx(diagonal, tracing_mode="fake")(square)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        (result,) = compile_graph(graph, [square])([square])
+    assert [str(each.message) for each in shown if issubclass(each.category, FutureWarning)] == []
+    torch.testing.assert_close(result, torch.tensor([0.0, 8.0, 16.0]))
 
 
 def test_everything_that_changes_the_code_changes_the_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import os
 import platform
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> Func
 
 
 def _compile(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], store: FunctionStore, name: str | None) -> Function:
-    with _without_garbage_collection(), store.workspace() as folder, torch.no_grad():
+    with _without_garbage_collection(), _without_warnings(), store.workspace() as folder, torch.no_grad():
         # Imported late: an agent that is loaded only to act does not wait for the compiler.
         import torch._inductor as inductor
         from torch._inductor import config
@@ -127,6 +128,14 @@ def _exists(config: Any, setting: str) -> bool:
     except AttributeError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """What torch says about its own code, such as a deprecated call in a lowering, is nothing a user can mend."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
 
 
 @contextlib.contextmanager
