@@ -116,16 +116,18 @@ def test_the_bonus_for_entropy_is_within_the_reach_of_a_soft_q() -> None:
 
 def test_a_run_falls_from_its_peak_for_good_or_at_its_end() -> None:
     before = stream(1, mean_return=20.0)
-    assert fired(before + evaluations(300, 500, 200, 200, 200, 200)) == ["fell_from_peak"]
-    assert fired(before + evaluations(300, 500, 200, 200, 200)) == []
-    assert fired(before + evaluations(300, 500, 200, 200, 200, 261, 200)) == []  # more than half of 480 is kept
+    low = [200] * 6
+    assert fired(before + evaluations(300, 500, *low)) == ["fell_from_peak"]
+    assert fired(before + evaluations(300, 500, *low[1:])) == []
+    assert fired(before + evaluations(300, 500, *low[1:], 261, 200)) == []  # more than half of 480 is kept
     end = evaluations(300, 500, 500) + evaluations(116, start=40) + evaluations(120, start=40)
     assert fired(before + end) == ["fell_from_peak"]
     assert fired(before + end[:-1]) == []
-    assert fired(evaluations(-480, -301, -490, -495, -490, -490, std=60.0)) == []  # noise
-    assert fired(evaluations(-480, -299, -490, -495, -490, -490, std=60.0)) == ["fell_from_peak"]
+    worse = [-490, -495, -490, -490, -492, -490]
+    assert fired(evaluations(-480, -301, *worse, std=60.0)) == []  # noise
+    assert fired(evaluations(-480, -299, *worse, std=60.0)) == ["fell_from_peak"]
     few = PPO.model_copy(update={"eval_episodes": 9})
-    assert fired(before + evaluations(300, 500, 200, 200, 200, 200), few) == []
+    assert fired(before + evaluations(300, 500, *low), few) == []
 
 
 def test_dead_units_are_more_than_three_quarters_of_all() -> None:

@@ -32,7 +32,7 @@ NOT_RUN |= {"sac/halfcheetah_v4_layer_norm", "sac/ant_v4_layer_norm", "sac/walke
 NOT_RUN |= {"tqc/lunarlander_continuous", "tqc/bipedalwalker", "apex_dqn/lunarlander", "apex_dqn/pong_atari"}
 NOT_RUN |= {f"{algo}/pong_atari" for algo in ("qr_dqn", "rainbow", "pqn")}
 NOT_RUN |= {"ppo/pong_atari_84", "dqn/pong_atari_84", "ppo/breakout_atari_3h"}
-NOT_RUN |= {f"{algo}/lunarlander" for algo in ("qr_dqn", "iqn", "rainbow")}
+NOT_RUN |= {f"{algo}/lunarlander" for algo in ("qr_dqn", "iqn")}
 LEARNS = [curve([1, 2, 3, 4], [0.0, 50.0 + seed, 100.0, 100.0]) for seed in range(5)]
 
 

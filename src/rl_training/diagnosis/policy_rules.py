@@ -11,8 +11,8 @@ TINY_KL = 1e-6
 LOW_ENTROPY = 0.15
 STEADY = 5  # lines that a median is taken of
 MOST_NOISE_EPISODES = 10  # fewer episodes per evaluation say little
-# Three is too few: a run of DQN on CartPole lost 64 % of its gain in three evaluations, and ended with the best score.
-FALLEN_IN_A_ROW, FALLEN_AT_THE_END = 4, 2
+# Four is too few: a run of PPO on CartPole fell from 476 to below 194 in four evaluations, and ended at 500.
+FALLEN_IN_A_ROW, FALLEN_AT_THE_END = 6, 2
 CLEAR_GAIN = 3.0  # standard deviations between episodes
 
 
