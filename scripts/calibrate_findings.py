@@ -20,12 +20,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import kept_findings
 
 from rl_training._version import __version__
 from rl_training.config.train_config import TrainConfig
+from rl_training.diagnosis.data_rules import usual_updates
 from rl_training.diagnosis.policy_rules import (
     CLEAR_GAIN,
     FALLEN_AT_THE_END,
@@ -225,8 +227,9 @@ def figures(job: Job) -> dict[str, float]:
         see("reward_clipped, median of 5", stream.middle("reward_clipped", STEADY))
         see("time_env, 10 in a row", min(stream.last("time_env", KEPT), default=None))
         see("steps without an end", (stream.env_steps - stream.episode_at) // job.entry.preset.num_envs)
-        if stream.update_ratios and hasattr(settings, "buffer_size"):
-            see("updates per step", stream.update_ratios[-1])
+        if len(stream.update_ratios) >= STEADY and hasattr(settings, "batch_size") and hasattr(settings, "buffer_size"):
+            updates = median(list(stream.update_ratios)[-STEADY:])
+            see("updates per step", updates / max(1.0, usual_updates(settings)))
         spread, loss, explained = (
             stream.middle(name, 10) for name in ("target_std", "value_loss", "explained_variance")
         )

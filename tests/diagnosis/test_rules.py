@@ -16,6 +16,7 @@ PPO = load_config("ppo/cartpole", {"total_timesteps": 40_000})
 DQN = load_config("dqn/cartpole")
 C51 = load_config("c51/cartpole")
 SAC = load_config("sac/pendulum")
+DROQ = load_config("droq/pendulum")
 
 
 def stream(count: int, **values: Any) -> Lines:
@@ -144,6 +145,7 @@ def test_replay_starves_on_few_rows_or_many_updates() -> None:
     assert fired(lines(9), DQN) == ["replay_starved"]
     assert fired(lines(8), DQN) == []
     assert fired(lines(9)[:5], DQN) == []
+    assert fired(lines(20), DROQ) == [] and fired(lines(41), DROQ) == ["replay_starved"]  # 20 is what it is made for
     small = DQN.algo_kwargs.model_copy(update={"buffer_size": 639})
     assert fired(lines(1), DQN.model_copy(update={"algo_kwargs": small})) == ["replay_starved"]
     enough = DQN.algo_kwargs.model_copy(update={"buffer_size": 640})

@@ -37,6 +37,13 @@ def episodes_never_end(stream: StreamSummary, config: TrainConfig) -> Finding | 
     )
 
 
+def usual_updates(settings: Any) -> float:
+    """Updates per environment step by default: 20 for REDQ and DroQ, which are made for many, and 1 or fewer else."""
+    fields = type(settings).model_fields
+    updates, every = fields["gradient_steps"].default, fields["train_frequency"].default
+    return 1.0 if updates == -1 else float(updates / every)
+
+
 def replay_starved(stream: StreamSummary, config: TrainConfig) -> Finding | None:
     """Updates see the same few transitions again and again."""
     settings: Any = config.algo_kwargs
@@ -47,7 +54,7 @@ def replay_starved(stream: StreamSummary, config: TrainConfig) -> Finding | None
     stored, batch = min(stream.env_steps, settings.buffer_size), settings.batch_size
     ratio = median(list(stream.update_ratios)[-STEADY:])
     numbers = {"stored": float(stored), "batch_size": float(batch), "updates_per_step": ratio}
-    if ratio > MANY_UPDATES:
+    if ratio > max(MANY_UPDATES, 2 * usual_updates(settings)):
         return Finding(
             "replay_starved",
             stream.env_steps,
