@@ -16,6 +16,7 @@ import torch
 
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.telemetry import recorder as recorder_module
+from rl_training.telemetry import tensorboard_sink
 from rl_training.telemetry.recorder import WALL_CLOCK_FIELDS, Recorder, read_metrics, without_wall_clock
 from rl_training.telemetry.sinks import Sink, SinkRun
 from rl_training.telemetry.tensorboard_sink import TensorBoardSink
@@ -277,6 +278,35 @@ def test_tensorboard_events_are_readable_and_a_resumed_run_replaces_the_lost_int
     assert [(event.step, event.value) for event in events.Scalars("eval/mean_return")] == [(100, 21.0)]
     assert events.Scalars("time/steps_per_second")[0].value == 50.0
     assert not {"train/env_steps", "train/note", "train/missing"} & set(events.Tags()["scalars"])
+
+
+def test_tensorboard_lines_of_two_seconds_become_events_together_with_the_time_of_each(tmp_path, monkeypatch):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    def written() -> list[tuple[int, float]]:
+        sink._writer.flush()
+        events = EventAccumulator(str(tmp_path / "tensorboard"))
+        events.Reload()
+        known = "train/loss" in events.Tags()["scalars"]
+        return [(event.step, event.wall_time) for event in events.Scalars("train/loss")] if known else []
+
+    now = [0.0]
+    clock = types.SimpleNamespace(time=lambda: 1000.0 + now[0], monotonic=lambda: 50.0 + now[0])
+    monkeypatch.setattr(tensorboard_sink, "time", clock)
+    sink = TensorBoardSink()
+    sink.open(SinkRun(tmp_path))
+    seen = []
+    for now[0], step in ((0.0, 10), (0.5, 20), (1.5, 30), (2.0, 40), (2.5, 50)):
+        sink.write(train_line(step, loss=0.5))
+        seen.append([step for step, _ in written()])
+    assert seen == [[10], [10], [10], [10, 20, 30, 40], [10, 20, 30, 40]]
+    sink.flush()
+    assert written() == [(10, 1000.0), (20, 1000.5), (30, 1001.5), (40, 1002.0), (50, 1002.5)]
+    sink.write(train_line(60, loss=0.5))
+    sink.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert events.Scalars("train/loss")[-1].step == 60
 
 
 def test_wandb_falls_back_to_offline_and_keeps_its_run_over_a_resume(tmp_path, monkeypatch, capsys):

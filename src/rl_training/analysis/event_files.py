@@ -37,6 +37,7 @@ class EventFolder(TensorBoardSink):
     """
 
     def __init__(self, run: StoredRun, folder: Path) -> None:
+        super().__init__()
         self._run, self._folder = run, folder
         self._tail = MetricTail(run.path / METRICS_FILE)
         self._started = created_at(read_run_info(run.path), run.path).timestamp()
@@ -51,7 +52,7 @@ class EventFolder(TensorBoardSink):
     def write(self, line: Line) -> None:
         if isinstance(line.get("wall_seconds"), (int, float)):
             self._time = self._started + line["wall_seconds"]
-        super().write(line)
+        self._keep(line, self._time)
 
     def follow(self) -> int:
         """Write the lines that are new since the last call; their number."""
@@ -63,6 +64,7 @@ class EventFolder(TensorBoardSink):
                 self._open(0)
             for line in lines:
                 self.write(line)
+            self._write_waiting()
             count += len(lines)
             if not lines:
                 self.flush()

@@ -13,6 +13,8 @@ from rl_training.telemetry.metric_lines import WALL_CLOCK_FIELDS, Line
 from rl_training.telemetry.sinks import Sink, SinkRun
 
 TENSORBOARD_DIRECTORY = "tensorboard"
+# Lines are turned into events together, and not between two updates each. A line that finds the time over goes at once.
+SECONDS_BETWEEN_BATCHES = 2.0
 _EVENT_FILE = re.compile(r"events\.out\.tfevents\.\d{10}\.")
 
 
@@ -21,7 +23,10 @@ class TensorBoardSink(Sink):
 
     name = "tensorboard"
     _writer: Any
-    _time: float | None = None  # of the next events; None is now
+    _written_at = 0.0
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Line, float]] = []
 
     def open(self, run: SinkRun) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -33,25 +38,44 @@ class TensorBoardSink(Sink):
         self._writer = SummaryWriter(str(folder), purge_step=purge_step)
 
     def write(self, line: Line) -> None:
-        from tensorboard.compat.proto.summary_pb2 import Summary
+        self._keep(line, time.time())
+        if time.monotonic() - self._written_at >= SECONDS_BETWEEN_BATCHES:
+            self._write_waiting()
 
-        kind, summary = line["kind"], Summary()
-        for key, value in line.items():
-            if key == "env_steps" or not isinstance(value, (int, float)):
-                continue
-            group = "time" if key in WALL_CLOCK_FIELDS else kind
-            summary.value.add(tag=f"{group}/{key.removeprefix(kind + '_')}", simple_value=float(value))
-        # One event for the line: `add_scalar` would write one for each number, which takes more than twice as long.
-        self._writer.file_writer.add_summary(summary, line["env_steps"], self._time)
+    def _keep(self, line: Line, seconds: float) -> None:
+        self._waiting.append((line, seconds))
+
+    def _write_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for line, seconds in waiting:
+            # One event for the line: `add_scalar` would write one for each number, which takes more than twice as long.
+            self._writer.file_writer.add_summary(_summary(line), line["env_steps"], seconds)
+        self._written_at = time.monotonic()
 
     def note(self, text: str, env_steps: int) -> None:
         self._writer.add_text("findings", text, env_steps)
 
     def flush(self) -> None:
+        self._write_waiting()
         self._writer.flush()
 
     def close(self) -> None:
-        self._writer.close()
+        try:
+            self._write_waiting()
+        finally:
+            self._writer.close()
+
+
+def _summary(line: Line) -> Any:
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    kind, summary = line["kind"], Summary()
+    for key, value in line.items():
+        if key == "env_steps" or not isinstance(value, (int, float)):
+            continue
+        group = "time" if key in WALL_CLOCK_FIELDS else kind
+        summary.value.add(tag=f"{group}/{key.removeprefix(kind + '_')}", simple_value=float(value))
+    return summary
 
 
 def _wait_for_a_later_name(folder: Path) -> None:
