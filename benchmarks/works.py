@@ -161,6 +161,7 @@ WORKS: dict[str, Work] = {
     "dqn-4": _dqn(4, 3.0),
     **{algo: _continuous(algo) for algo in ("sac", "td3", "ddpg")},
     **{f"{algo}-sbx": _against_sbx(algo) for algo in ("sac", "td3", "ddpg")},
+    **{f"{algo}-sbx-bfloat16": _in_bfloat16(_against_sbx(algo), 1.3) for algo in ("sac", "td3", "ddpg")},
     "recurrent-ppo": Work(
         "RecurrentPPO CartPole, LSTM 64, 8 envs x 128, 4 epochs x 4 minibatches",
         # Gradients of the peer flow back through whole rollouts, so ours do too.
