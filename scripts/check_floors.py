@@ -33,7 +33,7 @@ else:  # pytest depends on tomli there
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = ("oldest", "newest")
 # The extras that tests import. The others are for services and for work on the package.
-EXTRAS = ("atari", "box2d", "mujoco", "tensorboard", "video", "plots", "dashboard")
+EXTRAS = ("atari", "box2d", "mujoco", "tensorboard", "video", "plots", "dashboard", "ray")
 # Gymnasium 1.1 builds Box2D from source. The oldest environment takes the wheel of it that newer releases ask for.
 BOX2D = "box2d==2.3.10"
 TOOLS = ("pytest>=8,<9.2", "pytest-xdist>=3.5", "hypothesis>=6.100", "build>=1.2", "setuptools>=77", "wheel")

@@ -10,6 +10,7 @@ import pytest
 
 from cli_helpers import call, tiny_config, write_config
 from endless_env import EndlessEnv
+from env_versions import newest_env_id
 from rl_training import PPO, evaluate_checkpoint
 from rl_training.config.loading import load_config
 from rl_training.errors import ConfigError
@@ -19,7 +20,7 @@ from rl_training.telemetry.console import ConsoleDisplay
 from rl_training.telemetry.recorder import read_metrics
 from tiny_runs import managed
 
-ENDLESS = "CliffWalking-v1"  # an untrained policy never reaches its end, and it has no time limit
+ENDLESS = newest_env_id("CliffWalking")  # an untrained policy never reaches its end, and it has no time limit
 WAYS_OUT = ("eval_max_steps", "env_kwargs.max_episode_steps", "TimeLimit")
 
 

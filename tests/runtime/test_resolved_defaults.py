@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 import rl_training
 from cli_helpers import call, write_config
+from env_versions import newest_env_id
 from rl_training.config.algorithm_table import ALGORITHMS, algorithm_names
 from rl_training.config.env_defaults import EnvKind
 from rl_training.config.loading import load_config
@@ -104,7 +105,8 @@ def test_atari_gets_its_protocol() -> None:
     assert resolve_defaults(load_config(given)).env_kwargs == {"atari": {"stack": 2}}
 
 
-SURFACES = {"ppo": "CartPole-v1", "dqn": "Taxi-v4", "sac": "Pendulum-v1"}
+TAXI = newest_env_id("Taxi")
+SURFACES = {"ppo": "CartPole-v1", "dqn": TAXI, "sac": "Pendulum-v1"}
 
 
 @pytest.mark.parametrize("algorithm", SURFACES)
@@ -132,10 +134,10 @@ def test_command_line_yaml_and_python_agree(algorithm: str, tmp_path: Path) -> N
 
 
 def test_a_file_without_the_word_keeps_the_listed_defaults(tmp_path: Path) -> None:
-    path = write_config(tmp_path / "old.yaml", {"algo": "dqn", "env_id": "Taxi-v4"})
+    path = write_config(tmp_path / "old.yaml", {"algo": "dqn", "env_id": TAXI})
     config = load_config(path)
     assert resolve_defaults(config) is config
-    fixed = rl_training.DQN("Taxi-v4", defaults="fixed").config
+    fixed = rl_training.DQN(TAXI, defaults="fixed").config
     assert fixed.model == config.model and fixed.algo_kwargs == config.algo_kwargs
 
 
