@@ -80,7 +80,7 @@ def entropy_gone(stream: StreamSummary, config: TrainConfig) -> Finding | None:
 
 
 def fell_from_peak(stream: StreamSummary, config: TrainConfig) -> Finding | None:
-    """Evaluations lost more than half of what was gained: four in a row, or the last two of the run."""
+    """Evaluations lost more than half of what was gained: six in a row, or the last two of the run."""
     evaluations = stream.evaluations
     at_the_end = stream.env_steps >= 0.99 * config.total_timesteps
     needed = FALLEN_AT_THE_END if at_the_end else FALLEN_IN_A_ROW
