@@ -6,6 +6,7 @@ its score, whether it passed its row, the rules that fired, and its figures next
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
@@ -82,9 +83,22 @@ def preset_hash(preset: TrainConfig) -> str:
 
 
 def rules_hash() -> str:
-    """Of the source of the rules: after a change, older entries say what older rules said."""
+    """Of the code of the rules: after a change, older entries say what older rules said."""
     (folder,) = map(Path, rl_training.diagnosis.__path__)
-    return _hash("".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*_rules.py"))))
+    return _hash("".join(code_of(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*_rules.py"))))
+
+
+def code_of(source: str) -> str:
+    r"""The code without comments, docstrings and layout.
+
+    >>> code_of("def f():\n    'About it.'\n    return 1") == code_of("def f(): return 1  # one")
+    True
+    """
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
+            del node.body[0]
+    return ast.unparse(tree)
 
 
 def _hash(text: str) -> str:
