@@ -94,18 +94,18 @@ def key_of(side: str, algo: str, env: str, seed: int, seconds: float) -> str:
     return f"{side} {algo} {env} seed {seed} of {seconds:g} s"
 
 
-def measure(seeds: int, seconds: float, only: list[str], results: dict[str, Line]) -> None:
+def measure(seeds: int, seconds: float, only: list[str], sides: list[str], results: dict[str, Line]) -> None:
     for seed in range(seeds):
         for env, goal in GOALS.items():
             for algo in ALGORITHMS:
                 if only and f"{algo}/{PRESETS[env]}" not in only:
                     continue
-                for side, run in SIDES.items():
+                for side in sides:
                     key = key_of(side, algo, env, seed, seconds)
                     if key in results:
                         continue
                     load = os.getloadavg()[0]
-                    line = run(algo, env, seed, seconds, goal) | {"load": load, "machine": this_machine()}
+                    line = SIDES[side](algo, env, seed, seconds, goal) | {"load": load, "machine": this_machine()}
                     results[key] = line
                     print(key, line, file=sys.stderr, flush=True)
                     RESULTS.parent.mkdir(parents=True, exist_ok=True)
@@ -142,21 +142,22 @@ def table(results: dict[str, Line]) -> str:
 def write_page(results: dict[str, Line]) -> None:
     loads = [line["load"] for line in results.values()]
     machines = " and ".join(sorted({line["machine"] for line in results.values()}))
-    PAGE.write_text(f"""# Beside RLlib
+    PAGE.write_text(f"""# Comparison with RLlib
 
-IMPALA and APPO with four process actors in `async` mode, beside RLlib's (ray 2.60, torch 2.13.0, gymnasium 1.2.2), on
-{machines}. `python benchmarks/rllib.py` ran both by turns and wrote this page. The load of the machine before a run was
-{min(loads):.1f} to {max(loads):.1f}.
+IMPALA and APPO with four process actors in `async` mode, compared with RLlib's (ray 2.60, torch 2.13.0, gymnasium
+1.2.2) on {machines}. `python benchmarks/rllib.py` ran both sides by turns and wrote this page. The load average before
+a run was {min(loads):.1f} to {max(loads):.1f}, most of it from the previous run.
 
-Ours are the presets of the zoo, with their metric lines and checkpoints. RLlib's are its examples for CartPole: IMPALA
-with 4 env runners of 16 envs and a learner process, APPO with 5 env runners, networks of two layers of 256 that policy
-and value share. "rllib, our networks" has our networks (two layers of 64 each for policy and value), and 4 env runners
-with as many envs as our actors have. RLlib has no example for Acrobot, so it gets the same settings there.
+Our side runs the presets of the zoo, and writes their metric lines and checkpoints. "rllib" runs RLlib's own CartPole
+examples: IMPALA with 4 env runners of 16 environments each and a learner process; APPO with 5 env runners; networks of
+two layers of 256 units that policy and value share. "rllib, our networks" has our networks (two layers of 64 units each
+for policy and value) and 4 env runners with as many environments as our actors have. RLlib has no example for Acrobot,
+so it uses its CartPole settings there; they are not tuned for that task.
 
-A task is solved when the mean return of the last 100 training episodes reaches the goal, and the run ends then. The
-clock starts when all processes have started: RLlib takes several seconds for that, which are not counted. It looks at
-its result once per second. Torch has one thread in each process. Where a run did not reach the goal in time, the number
-in parentheses is its last mean return. Steps per second are the median over seeds.
+A task is solved when the mean return of the last 100 training episodes reaches the goal; the run then ends. The clock
+starts when all processes have started: RLlib takes several seconds for that, which do not count. RLlib looks at its
+result once per second. Torch has one thread in each process. If a run did not reach the goal in time, the number in
+parentheses is its last mean return. Steps per second are the median over seeds.
 
 {table(results)}
 """)
@@ -167,11 +168,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--only", nargs="+", default=[], help="pairs such as impala/cartpole")
+    parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=SIDES, help="all three by default")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     results: dict[str, Line] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if not options.table:
-        measure(options.seeds, options.seconds, options.only, results)
+        measure(options.seeds, options.seconds, options.only, options.sides, results)
     write_page(results)
 
 
