@@ -13,7 +13,7 @@ from rl_training.telemetry.metric_lines import WALL_CLOCK_FIELDS, Line
 from rl_training.telemetry.sinks import Sink, SinkRun
 
 TENSORBOARD_DIRECTORY = "tensorboard"
-# Lines are turned into events together, and not between two updates each. A line that finds the time over goes at once.
+# Lines become events in batches, which costs less than one by one. A line after a longer pause is written at once.
 SECONDS_BETWEEN_BATCHES = 2.0
 _EVENT_FILE = re.compile(r"events\.out\.tfevents\.\d{10}\.")
 
